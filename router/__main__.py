@@ -1,0 +1,50 @@
+"""`tidegate router CONFIG`: runs a router until SIGTERM or SIGINT, then drains it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from router.app import build
+from router.config import Config, ConfigInvalid, load_config
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the process's exit code: 2 for a bad configuration."""
+    parser = argparse.ArgumentParser(prog="tidegate router", description="Run the router.")
+    parser.add_argument("config", type=Path, help="TOML file; see router/config.py")
+    parser.add_argument("--print-config", action="store_true", help="print the configuration in force, then exit")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config = load_config(arguments.config)
+        if arguments.print_config:
+            print(config.model_dump_json(indent=2))
+            return 0
+        uvloop.run(serve(config))
+    except ConfigInvalid as error:
+        print(f"tidegate router: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def serve(config: Config) -> None:
+    """Runs until a signal asks to stop."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with build(config).running() as endpoints:
+        print(f"router ready on {endpoints.grpc}" + (f", metrics on {endpoints.metrics}" if endpoints.metrics else ""), flush=True)
+        await stopping.wait()
+        logging.getLogger("tidegate").info("draining")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""The composition root: the whole object graph on one screen, constructors only.
+
+`build(config)` gives an App; `async with app.running():` starts everything and stops it in reverse order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from prometheus_client import CollectorRegistry, start_http_server
+from tidegate.v1 import chat_service_pb2_grpc
+
+from router.config import Config, ConfigInvalid, Telemetry
+from router.models import Model, Models
+from router.pipeline import Pipeline
+from router.routing.workers import Workers
+from router.telemetry import Metrics, Tracing
+from router.text.tokenizer import Tokenizer
+from router.transport.grpc_api import ChatService
+from router.transport.health import SERVICE, Health
+from router.transport.requests import ReadingInterceptor
+from router.transport.status import StatusInterceptor
+from router.upstream.lane import Lane
+
+_KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.so_reuseport", 0),  # a second router on the same port must fail, not share it
+)
+
+log = logging.getLogger("tidegate.app")
+
+
+def build(config: Config) -> App:
+    """Makes every object and starts nothing. Must run inside the event loop. Raises ConfigInvalid."""
+    executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
+    models = Models([Model(model, _load_tokenizer(model.path), executor) for model in config.models])
+    health = Health()
+    lanes = {
+        model.name: [Lane(address, config.timeouts, lambda: publish_health(health, workers)) for address in model.workers]
+        for model in config.models
+    }
+    workers = Workers(lanes)
+    provider = _build_provider(config.telemetry)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    pipeline = Pipeline(models, workers, config.limits, Tracing(provider), metrics)
+    service = ChatService(pipeline, config.limits, config.timeouts, metrics)
+    return App(config, workers, service, health, provider, registry, executor)
+
+
+def publish_health(health: Health, workers: Workers) -> None:
+    """Tells the health service which models have a worker."""
+    health.publish({model: workers.is_served(model) for model in workers.models})
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A router, built and not started."""
+
+    config: Config
+    workers: Workers
+    service: ChatService
+    health: Health
+    provider: TracerProvider
+    registry: CollectorRegistry
+    executor: ThreadPoolExecutor
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Endpoints]:
+        """Runs the router. Leaving it drains: turns finish within the configured time, then everything stops."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.executor.shutdown)
+            stack.callback(self.provider.shutdown)
+            metrics = self._serve_metrics(stack)
+            for lane in self.workers:
+                stack.push_async_callback(_cancel, _start(lane.run()))
+            stack.push_async_callback(_cancel, _start(self.service.watch_streams()))
+            server, port = self._build_server()
+            await server.start()
+            stack.push_async_callback(server.stop, 1.0)
+            stack.push_async_callback(self.service.drain, self.config.timeouts.drain_s)
+            stack.callback(self.health.close)
+            yield Endpoints(f"{self.config.listen.rpartition(':')[0]}:{port}", metrics)
+
+    def _build_server(self) -> tuple[grpc.aio.Server, int]:
+        limits = self.config.limits
+        server = grpc.aio.server(
+            interceptors=(ReadingInterceptor(limits.max_message_bytes), StatusInterceptor()),
+            # Above our own limit, so that a message that is somewhat too large gets our status and leaves the connection usable.
+            options=(("grpc.max_receive_message_length", 4 * limits.max_message_bytes), *_KEEPALIVE),
+            maximum_concurrent_rpcs=limits.max_streams,
+        )
+        chat_service_pb2_grpc.add_ChatServiceServicer_to_server(self.service, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
+        reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+        try:
+            return server, server.add_insecure_port(self.config.listen)
+        except RuntimeError:
+            raise ConfigInvalid(f"listen: cannot bind {self.config.listen}") from None
+
+    def _serve_metrics(self, stack: AsyncExitStack) -> str:
+        if not self.config.telemetry.metrics_listen:
+            return ""
+        host, _, port = self.config.telemetry.metrics_listen.rpartition(":")
+        server, thread = start_http_server(int(port), host, self.registry)
+        stack.callback(thread.join)
+        stack.callback(server.server_close)
+        stack.callback(server.shutdown)
+        return f"{host}:{server.server_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where a running router listens, host:port; `metrics` is empty when it serves none."""
+
+    grpc: str
+    metrics: str
+
+
+def _load_tokenizer(folder: Any) -> Tokenizer:
+    try:
+        return Tokenizer.load(folder)
+    except (OSError, ValueError) as error:
+        raise ConfigInvalid(f"models.path: {error}") from error
+
+
+def _build_provider(telemetry: Telemetry) -> TracerProvider:
+    sampler = ParentBased(TraceIdRatioBased(telemetry.sample_ratio if telemetry.otlp_endpoint else 0.0))
+    provider = TracerProvider(sampler=sampler, resource=Resource.create({"service.name": "tidegate-router"}))
+    if telemetry.otlp_endpoint:
+        exporter = GrpcExporter if telemetry.otlp_protocol == "grpc" else HttpExporter
+        provider.add_span_processor(BatchSpanProcessor(exporter(endpoint=telemetry.otlp_endpoint), schedule_delay_millis=500))
+    return provider
+
+
+def _start(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return asyncio.create_task(coroutine)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,95 @@
+"""What a request must satisfy before anything is spent on it. Every fault names its field; all faults of a request are told at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from router.config import Limits
+from router.errors import Violation, field_invalid, option_unsupported, prompt_too_long
+from router.model import Message, Role, Sampling, TurnRequest
+
+
+def check_turn(request: TurnRequest, limits: Limits) -> None:
+    """Raises CallerError FIELD_INVALID with every field that is wrong, or OPTION_UNSUPPORTED."""
+    violations = (
+        *_check_messages(request.messages, limits),
+        *_check_sampling(request.sampling),
+        *_check_stops(request.stop, limits),
+        *_check_output_tokens(request.max_output_tokens),
+    )
+    if violations:
+        raise field_invalid(*violations)
+    if request.has_tools:
+        raise option_unsupported("tools", "this router does not serve tools yet")
+
+
+def check_messages(messages: Sequence[Message], limits: Limits) -> None:
+    """Raises CallerError FIELD_INVALID; for callers that only count tokens."""
+    violations = tuple(_check_messages(messages, limits))
+    if violations:
+        raise field_invalid(*violations)
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Raises CallerError FIELD_INVALID; for a stream's defaults."""
+    violations = tuple(_check_sampling(sampling))
+    if violations:
+        raise field_invalid(*violations)
+
+
+def fit_output(asked: int | None, default: int, prompt_tokens: int, room: int) -> int:
+    """Most tokens the answer may have. `room` holds prompt and answer together. Raises CallerError PROMPT_TOO_LONG."""
+    left = room - prompt_tokens
+    if left < 1:
+        raise prompt_too_long(prompt_tokens, room - 1)
+    return min(default if asked is None else asked, left)
+
+
+def _check_messages(messages: Sequence[Message], limits: Limits) -> Iterator[Violation]:
+    if not 1 <= len(messages) <= limits.max_messages:
+        yield Violation("messages", f"must hold from 1 to {limits.max_messages} messages")
+        return
+    for index, message in enumerate(messages):
+        yield from _check_message(f"messages[{index}]", message)
+
+
+def _check_message(path: str, message: Message) -> Iterator[Violation]:
+    if message.role is None:
+        yield Violation(f"{path}.role", "must be set to a known role")
+    if message.content is None and not (message.role is Role.ASSISTANT and message.tool_calls):
+        yield Violation(f"{path}.content", "must be set, except on an assistant message with tool calls")
+    if message.tool_calls and message.role is not Role.ASSISTANT:
+        yield Violation(f"{path}.tool_calls", "only an assistant message may hold tool calls")
+
+
+def _check_sampling(sampling: Sampling) -> Iterator[Violation]:
+    for name, low, high, text in _RANGES:
+        value = getattr(sampling, name)
+        if value is not None and not (math.isfinite(value) and low <= value <= high):
+            yield Violation(f"sampling.{name}", text)
+
+
+_TINY = 1e-6
+_RANGES = (
+    ("temperature", 0.0, 2.0, "must be from 0 to 2"),
+    ("top_p", _TINY, 1.0, "must be above 0 and at most 1"),
+    ("top_k", 0, 2**31 - 1, "must be at most 2147483647"),
+    ("repetition_penalty", _TINY, 10.0, "must be above 0 and at most 10"),
+    ("presence_penalty", -2.0, 2.0, "must be from -2 to 2"),
+    ("frequency_penalty", -2.0, 2.0, "must be from -2 to 2"),
+)
+
+
+def _check_stops(stops: Sequence[str], limits: Limits) -> Iterator[Violation]:
+    if len(stops) > limits.max_stops:
+        yield Violation("stop", f"must hold at most {limits.max_stops} texts")
+        return
+    for index, stop in enumerate(stops):
+        if not 1 <= len(stop) <= limits.max_stop_chars:
+            yield Violation(f"stop[{index}]", f"must have from 1 to {limits.max_stop_chars} characters")
+
+
+def _check_output_tokens(asked: int | None) -> Iterator[Violation]:
+    if asked is not None and asked < 1:
+        yield Violation("max_output_tokens", "must be at least 1")

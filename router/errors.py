@@ -1,0 +1,135 @@
+"""The error tree, by who must act: the caller, a worker, this router, or nobody because the caller left.
+
+Errors cross ports as these classes only; foreign exceptions are translated by the adapter that can raise them. `reason` is stable and part
+of the API. Messages are short and never hold a prompt, a key or an exception's text. The mapping to gRPC lies in transport/status.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Code(Enum):
+    """Canonical status codes; the names are gRPC's."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_FOUND = "NOT_FOUND"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    UNAVAILABLE = "UNAVAILABLE"
+    INTERNAL = "INTERNAL"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One field that is wrong: its path as in `messages[1].content`, and what would be right."""
+
+    field: str
+    description: str
+
+
+class TidegateError(Exception):
+    """Base of all errors that may reach a caller. Not raised itself."""
+
+    def __init__(
+        self,
+        code: Code,
+        reason: str,
+        message: str,
+        *,
+        violations: tuple[Violation, ...] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.violations = violations
+        self.retry_after_s = retry_after_s
+
+
+class CallerError(TidegateError):
+    """The caller must change the request."""
+
+
+class WorkerError(TidegateError):
+    """A worker is lost, stands still, is full or failed. Says nothing about the request."""
+
+
+class RouterError(TidegateError):
+    """This router cannot serve now, or has a fault."""
+
+
+def field_invalid(*violations: Violation) -> CallerError:
+    """Fields that are missing, out of range or of the wrong shape."""
+    first = violations[0]
+    return CallerError(Code.INVALID_ARGUMENT, "FIELD_INVALID", f"{first.field}: {first.description}", violations=violations)
+
+
+def option_unsupported(field: str, description: str) -> CallerError:
+    """An option that exists in the API but that this router or model does not serve."""
+    return CallerError(Code.UNIMPLEMENTED, "OPTION_UNSUPPORTED", f"{field}: {description}", violations=(Violation(field, description),))
+
+
+def prompt_too_long(prompt_tokens: int, limit: int) -> CallerError:
+    """The prompt leaves no room for an answer."""
+    text = f"the prompt has {prompt_tokens} tokens; this model takes at most {limit}"
+    return CallerError(Code.INVALID_ARGUMENT, "PROMPT_TOO_LONG", text, violations=(Violation("messages", text),))
+
+
+def model_unknown() -> CallerError:
+    """The model's name is not echoed: it may be anything, of any length."""
+    text = "no such model; leave it empty for the default"
+    return CallerError(Code.NOT_FOUND, "MODEL_UNKNOWN", text, violations=(Violation("model", text),))
+
+
+def protocol_violated(reason: str, field: str, description: str) -> CallerError:
+    """The caller broke the order or form of messages on a stream."""
+    return CallerError(Code.INVALID_ARGUMENT, reason, description, violations=(Violation(field, description),))
+
+
+def too_many_turns(limit: int) -> CallerError:
+    """The stream's turns at once are used up."""
+    text = f"at most {limit} turns run at once on one stream"
+    return CallerError(Code.RESOURCE_EXHAUSTED, "TOO_MANY_TURNS", text, retry_after_s=1.0)
+
+
+def reader_too_slow() -> CallerError:
+    """The caller has not read its events for too long."""
+    return CallerError(Code.RESOURCE_EXHAUSTED, "READER_TOO_SLOW", "events were not read in time; the stream is closed")
+
+
+def no_worker() -> WorkerError:
+    """No worker of the model is up."""
+    return WorkerError(Code.UNAVAILABLE, "NO_WORKER", "no worker of this model is up", retry_after_s=1.0)
+
+
+def worker_lost() -> WorkerError:
+    """The connection to the worker broke while the turn ran."""
+    return WorkerError(Code.UNAVAILABLE, "WORKER_LOST", "the worker was lost; the answer is incomplete", retry_after_s=1.0)
+
+
+def worker_stalled() -> WorkerError:
+    """The worker is connected and says nothing."""
+    return WorkerError(Code.UNAVAILABLE, "WORKER_STALLED", "the worker made no progress in time", retry_after_s=1.0)
+
+
+def engine_failed() -> WorkerError:
+    """The engine gave this turn up."""
+    return WorkerError(Code.INTERNAL, "ENGINE_FAILED", "the engine failed; the answer is incomplete")
+
+
+def engine_refused() -> WorkerError:
+    """The engine refused what the router had checked: the router and the worker disagree about the model's limits."""
+    return WorkerError(Code.INTERNAL, "ENGINE_REFUSED", "the engine refused the request")
+
+
+def draining() -> RouterError:
+    """The router is shutting down."""
+    return RouterError(Code.UNAVAILABLE, "DRAINING", "this router is shutting down; use another connection", retry_after_s=0.5)
+
+
+def internal() -> RouterError:
+    """A fault of the router. What happened is in the log under the request id."""
+    return RouterError(Code.INTERNAL, "INTERNAL", "internal error; quote the request id")

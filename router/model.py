@@ -1,0 +1,173 @@
+"""The words of the domain: what callers ask, what happens in a turn, and what is sent to a worker. No transport, no library types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+from router.errors import TidegateError
+
+
+class Role(Enum):
+    """Who speaks a message, as chat templates name it."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of a conversation; `content` None means that none was given."""
+
+    role: Role | None
+    content: str | None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen; None is "not given", which differs from zero. All None is greedy."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """What a caller asks for. Not checked yet; see checks.py."""
+
+    model: str
+    messages: Sequence[Message]
+    sampling: Sampling = Sampling()
+    max_output_tokens: int | None = None
+    stop: Sequence[str] = ()
+    has_tools: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The RPC that a turn belongs to: an id for logs and support, and the caller's W3C trace headers."""
+
+    request_id: str
+    trace_headers: dict[str, str] = field(default_factory=dict)
+
+
+class FinishReason(Enum):
+    """Why a turn completed."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has taken the turn."""
+
+    model: str
+    worker: str
+    prompt_tokens: int
+    max_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """New text; whole characters only."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts. `cached_tokens` are part of `prompt_tokens`."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The turn is complete. Terminal."""
+
+    reason: FinishReason
+    stop: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The turn failed. Terminal."""
+
+    error: TidegateError
+
+
+TurnEvent = Started | TextDelta | Usage | Finished | Failed
+
+Sink = Callable[[Sequence[TurnEvent]], None]
+"""Takes a turn's events, oldest first, without waiting."""
+
+
+class WorkerFinish(IntEnum):
+    """How a worker says that a generation ended: TensorRT-LLM's codes, then ours."""
+
+    RUNNING = 0
+    END_ID = 1
+    STOP_WORDS = 2
+    LENGTH = 3
+    TIMED_OUT = 4
+    CANCELLED = 5
+    FAILED = 6
+    REFUSED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What a worker is asked: prompt ids, the most new ids, how to choose them, and trace headers when the turn is traced."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    sampling: Sampling
+    trace_headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDescription:
+    """What a worker says of itself; sizes in tokens. `pool_tokens` is what its KV cache holds."""
+
+    model: str
+    engine: str
+    profile: str
+    context_tokens: int
+    vocabulary: int
+    max_sequences: int
+    pool_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """A worker's load with its newest frame: sequences running and waiting, KV blocks, last step in microseconds."""
+
+    active: int = 0
+    queued: int = 0
+    free_blocks: int = 0
+    total_blocks: int = 0
+    tokens_per_block: int = 0
+    step_us: int = 0

@@ -1,0 +1,88 @@
+"""One turn, from the caller to a worker and back. Read this first.
+
+A transport (gRPC, later HTTP) translates and calls `run`; everything that happens to a turn happens here, in order, one line per policy.
+Tokens do not pass through this function: the lane's frame loop feeds them to the turn, which puts events into the caller's sink.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from router.answer import Answer
+from router.checks import check_messages, check_turn, fit_output
+from router.config import Limits
+from router.errors import TidegateError, internal
+from router.model import Call, Failed, GenerationRequest, Message, Sink, Started, TurnRequest
+from router.models import Model, Models
+from router.routing.workers import Workers
+from router.telemetry import Metrics, Tracing, trace_headers
+from router.turn import Turn
+from router.upstream.lane import Lane
+
+log = logging.getLogger("tidegate.pipeline")
+
+
+class Pipeline:
+    """Runs turns."""
+
+    def __init__(self, models: Models, workers: Workers, limits: Limits, tracing: Tracing, metrics: Metrics) -> None:
+        self._models = models
+        self._workers = workers
+        self._limits = limits
+        self._tracing = tracing
+        self._metrics = metrics
+
+    async def run(self, call: Call, request: TurnRequest, sink: Sink) -> None:
+        """Runs one turn to its terminal event, which is in the sink when this returns.
+
+        Being cancelled ends the turn as cancelled; cancelled with a TidegateError as its message, it ends as failed with that.
+        """
+        try:
+            model = self._models.find(request.model)
+        except TidegateError as error:
+            sink([Failed(error)])
+            return
+        with self._tracing.turn(call.trace_headers, model.name) as span:
+            answer = Answer(sink, model.name, self._metrics, span)
+            try:
+                await self._answer(request, model, answer)
+            except TidegateError as error:
+                answer.fail(error)
+            except asyncio.CancelledError as cancelled:
+                answer.cancel(cancelled)
+                raise
+            except Exception:
+                log.exception("turn failed; request %s", call.request_id)
+                answer.fail(internal())
+            finally:
+                answer.close()
+
+    async def _answer(self, request: TurnRequest, model: Model, answer: Answer) -> None:
+        check_turn(request, self._limits)
+        with answer.span.stage("tokenize"):
+            prompt = await model.encode(request.messages)
+        worker = self._workers.choose(model.name)
+        most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), _room(model, worker))
+        answer.start(Turn(model.tokenizer.decoder(), request.stop, len(prompt)), Started(model.name, worker.address, len(prompt), most))
+        with answer.span.stage("generate") as stage:
+            asked = GenerationRequest(prompt, most, request.sampling, trace_headers(stage))
+            await answer.generate(worker, asked)
+
+    async def count_tokens(self, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
+        """Tokens of the rendered prompt, and tokens the model can hold. Raises CallerError."""
+        model = self._models.find(model_name)
+        check_messages(messages, self._limits)
+        return len(await model.encode(messages)), model.tokenizer.context
+
+    def check_model(self, name: str) -> str:
+        """The name of the model that `name` (may be empty) stands for. Raises CallerError MODEL_UNKNOWN."""
+        return self._models.find(name).name
+
+
+def _room(model: Model, worker: Lane) -> int:
+    """Tokens that prompt and answer may have together: the model's context, and what the worker's KV cache holds."""
+    description = worker.description
+    assert description is not None, "a chosen worker is up"
+    return min(model.tokenizer.context, description.context_tokens, description.pool_tokens)

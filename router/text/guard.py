@@ -1,0 +1,104 @@
+"""Keeps callers from writing control tokens: `<|im_end|>` typed by a user is text, `<|im_end|>` written by the template is structure.
+
+Theory of operation. A template renders to one string, in which both look alike, so the caller's strings are marked before. The mark is a
+Unicode noncharacter that occurs in none of them; it is put
+
+1. behind the first character of every place where a token's text stands in a caller's string, also of places that overlap,
+2. at the end of a string that a following text could complete to a token,
+3. at the beginning of a string that would complete a token begun before it,
+4. there too if the whole string could lie inside a token.
+
+After that, a token's text in the rendered string holds nothing of a caller's but white space: anything else has a mark inside. What still
+matches is the template's own and is replaced by a sealed name (see sealed.py), which no caller can guess; then the marks are taken out.
+Marks 2 and 3 stand inside of the string's outer white space, because templates trim.
+
+Only the words of the protocol itself, as "user" or "function", are never marked: templates compare them, and write `<|user|>` from them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from os.path import commonprefix
+from typing import Any
+
+# Unicode keeps U+FDD0 to U+FDEF for a program's own use; text in interchange has none.
+_MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+_ANY_MARK = re.compile(f"[{_MARKS[0]}-{_MARKS[-1]}]")
+
+_MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function", "arguments")
+_TOOL_FIELDS = ("parameters", "description", "properties", "required", "items", "enum")
+_ROLES_AND_KINDS = ("system", "user", "assistant", "tool", "text")
+_JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_PROTOCOL_WORDS = frozenset((*_MESSAGE_FIELDS, *_TOOL_FIELDS, *_ROLES_AND_KINDS, *_JSON_TYPES))
+
+
+class TokenGuard:
+    """Marks and finds the guarded tokens of one model. `names` maps each one's text, of two characters or more, to its sealed name."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        tokens = _longest_first(names) or r"(?!)"
+        self._token = re.compile(tokens)
+        self._token_start = re.compile(f"(?={tokens}).", re.DOTALL)
+        self._beginnings = frozenset(text[:end] for text in names for end in range(1, len(text)))
+        self._ends = frozenset(text[start:] for text in names for start in range(1, len(text)))
+        self._all = "\n".join(names)
+        self._longest = max(map(len, names), default=0)
+        self._plain_words = _PROTOCOL_WORDS.difference(names)
+
+    def mark(self, conversation: Any) -> tuple[Any, str]:
+        """A JSON value with the marks in all its strings, and the character that was used for them."""
+        written = json.dumps(conversation, ensure_ascii=False)
+        mark = next((it for it in _MARKS if it not in written), None)
+        if mark is not None:
+            return _map_strings(conversation, lambda text: self._mark_text(text, mark)), mark
+        # Only a caller who means harm writes all of them.
+        return self.mark(_map_strings(conversation, lambda text: _ANY_MARK.sub("", text)))
+
+    def seal(self, rendered: str, mark: str) -> str:
+        """The rendered text with the template's own tokens under their sealed names, and without marks."""
+        return self._token.sub(lambda found: self._names[found[0]], rendered).replace(mark, "")
+
+    def _mark_text(self, text: str, mark: str) -> str:
+        if text in self._plain_words or not self._names:
+            return text
+        text = self._token_start.sub(rf"\g<0>{mark}", text)
+        core = text.strip()
+        if not core:
+            return text
+        inside = len(core) < self._longest and core in self._all
+        before = mark if inside or any(core[:n] in self._ends for n in self._affix_lengths(core)) else ""
+        after = mark if any(core[-n:] in self._beginnings for n in self._affix_lengths(core)) else ""
+        return text.replace(core, f"{before}{core}{after}", 1) if before or after else text
+
+    def _affix_lengths(self, core: str) -> range:
+        return range(1, min(self._longest, len(core) + 1))
+
+
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): _map_strings(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_map_strings(item, change) for item in value]
+    return value
+
+
+def _longest_first(words: Collection[str]) -> str:
+    """A regular expression for any of the words, the longest where several begin, that takes time by their length, not number."""
+    groups: dict[str, list[str]] = {}
+    for word in sorted(words):
+        groups.setdefault(word[0], []).append(word)
+    return "|".join(_shared_prefix(group) for group in groups.values())
+
+
+def _shared_prefix(group: list[str]) -> str:
+    prefix = commonprefix(group)  # noqa: RUF071 - of characters, not of path components
+    rests = [word[len(prefix) :] for word in group]
+    longer = [rest for rest in rests if rest]
+    if not longer:
+        return re.escape(prefix)
+    return f"{re.escape(prefix)}(?:{_longest_first(longer)}){'?' if '' in rests else ''}"

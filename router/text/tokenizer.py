@@ -1,0 +1,105 @@
+"""The tokenizer of one model: conversations to token ids, token ids to text, and what the model's folder says of its limits.
+
+A prompt is made in five steps: arrange the conversation for the template, mark the caller's strings, render, seal the control tokens that
+the template wrote, encode. Whatever a caller writes, control ids in the prompt come from the template alone; for texts that hold no token's
+name the ids are those of Hugging Face's own tokenizer. A beginning-of-text token is in the prompt if the template writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from router.text.decode import Decoder
+from router.text.folder import InvalidModel, ModelFiles, read_model_files
+from router.text.guard import TokenGuard
+from router.text.sealed import build_sealed, seal_names
+from router.text.template import ChatTemplate, InvalidTemplate, TemplateRefused
+from router.text.vocabulary import (
+    UnsupportedTokenizer,
+    added_tokens_of,
+    leading_spaces_of,
+    pieces_of,
+    token_bytes_of,
+    unknown_id_of,
+)
+
+__all__ = ["InvalidModel", "TemplateRefused", "Tokenizer"]
+
+
+class Tokenizer:
+    """Immutable once made, so any thread may use it; encoding leaves the interpreter to others.
+
+    token_bytes: bytes by token id, b"" for control tokens.
+    control_ids: tokens that are structure; no caller's text turns into one.
+    eos_ids:     tokens that end an answer, the main one first.
+    context:     most tokens of prompt and answer together.
+    vocab_size:  number of ids that the model knows, which may be more than there are tokens.
+    """
+
+    def __init__(self, files: ModelFiles) -> None:
+        """Raises UnsupportedTokenizer, or InvalidTemplate."""
+        source = files.tokenizer_json
+        self._lead = leading_spaces_of(source)
+        names = seal_names(source)
+        self._sealed = build_sealed(source, names)
+        self._guard = TokenGuard(names)
+        self.token_bytes = token_bytes_of(source)
+        self.control_ids = frozenset(it.id for it in added_tokens_of(source) if it.control) - {unknown_id_of(source)}
+        self.eos_ids = _find_eos_ids(files)
+        self.context = files.context
+        self.vocab_size = files.vocab_size
+        self._template = ChatTemplate(files.chat_template, bos_token=files.bos_token, eos_token=files.eos_token)
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Read a model's folder in Hugging Face layout. Raises InvalidModel."""
+        files = read_model_files(folder)
+        try:
+            return cls(files)
+        except UnsupportedTokenizer as error:
+            raise InvalidModel(f"{folder / 'tokenizer.json'}: {error}") from error
+        except KeyError as error:
+            raise InvalidModel(f"{folder / 'tokenizer.json'} lacks the field {error}") from error
+        except InvalidTemplate as error:
+            raise InvalidModel(f"{folder}: {error}") from error
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a plain text, never a control id; nothing is put before or behind it."""
+        # For a batch, unlike for one text, the library releases the interpreter lock and leaves out offsets.
+        ids: list[int] = self._sealed.encode_batch_fast([_replace_surrogates(text)], add_special_tokens=False)[0].ids
+        return ids
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
+        """Ids of the prompt that asks the model for the next assistant message. Raises TemplateRefused."""
+        try:
+            (marked, marked_tools), mark = self._guard.mark([self._template.arrange(messages), tools])
+        except RecursionError:
+            raise TemplateRefused("the conversation is nested too deeply") from None
+        rendered = self._template.fill(marked, tools=marked_tools)
+        return self.encode_text(self._guard.seal(rendered, mark))
+
+    def decoder(self) -> Decoder:
+        """For one answer."""
+        return Decoder(self.token_bytes, lead=self._lead)
+
+
+def _find_eos_ids(files: ModelFiles) -> tuple[int, ...]:
+    """Those the configuration states, then the tokenizer's own end token."""
+    known = dict(pieces_of(files.tokenizer_json["model"]))
+    known |= {it.text: it.id for it in added_tokens_of(files.tokenizer_json)}
+    own = known.get(files.eos_token)
+    ids = files.eos_ids if own is None else (*files.eos_ids, own)
+    if not ids:
+        raise UnsupportedTokenizer("no end token: neither an eos_token nor an eos_token_id of the model is in it")
+    return tuple(dict.fromkeys(ids))
+
+
+def _replace_surrogates(text: str) -> str:
+    """JSON can carry halves of UTF-16 pairs, which UTF-8 cannot; two that fit become their character, others U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,64 @@
+"""grpc.health.v1: the router serves when a model has a worker.
+
+Service names: empty and `tidegate.v1.ChatService` for "any model is served", `model/<name>` for one model. The library's own servicer is
+not used: its watchers of one service share a condition that the first to leave deletes, and the others then hear nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthServicer
+
+SERVICE = "tidegate.v1.ChatService"
+
+
+class Health(HealthServicer):
+    """Answers Check and Watch from the statuses last published."""
+
+    def __init__(self) -> None:
+        self._serving: Mapping[str, bool] = {"": False, SERVICE: False}
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def publish(self, models: Mapping[str, bool]) -> None:
+        """Sets, for each model, whether it is served. Ignored after `close`."""
+        if self._closed:
+            return
+        any_served = any(models.values())
+        self._set({"": any_served, SERVICE: any_served} | {f"model/{name}": served for name, served in models.items()})
+
+    def close(self) -> None:
+        """Sets all to NOT_SERVING for good and ends the watchers, which would otherwise hold up the server's stop."""
+        self._closed = True
+        self._set(dict.fromkeys(self._serving, False))
+
+    async def Check(self, request: HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]) -> HealthCheckResponse:
+        if request.service not in self._serving:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return HealthCheckResponse(status=self._status(request.service))
+
+    async def Watch(self, request: HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        told = None
+        while True:
+            changed, status = self._changed, self._status(request.service)
+            if status != told:
+                await context.write(HealthCheckResponse(status=status))
+                told = status
+            if self._closed:
+                return
+            await changed.wait()
+
+    def _status(self, service: str) -> Any:
+        if service not in self._serving:
+            return HealthCheckResponse.SERVICE_UNKNOWN
+        return HealthCheckResponse.SERVING if self._serving[service] else HealthCheckResponse.NOT_SERVING
+
+    def _set(self, serving: Mapping[str, bool]) -> None:
+        self._serving = serving
+        self._changed.set()
+        self._changed = asyncio.Event()

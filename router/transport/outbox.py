@@ -1,0 +1,129 @@
+"""What one stream has still to send: a frame in the making.
+
+Turns put events in from the lane's frame loop; the stream's writer takes the frame when gRPC has taken the last one. All that came in
+between leaves at once, so a slow caller gets fewer and larger frames, and consecutive text of a turn is joined: the memory of a caller
+that does not read is bounded by the tokens of its running turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from tidegate.v1 import event_pb2 as pb
+from tidegate.v1.chat_service_pb2 import ConverseResponse, StreamResponse
+
+from router.model import Failed, Finished, FinishReason, Started, TextDelta, TurnEvent, Usage
+from router.transport.status import to_status
+
+Frame = TypeVar("Frame", bound=ConverseResponse | StreamResponse)
+
+STREAM = 0
+"""The turn number of events that concern the stream itself."""
+
+
+class Outbox(Generic[Frame]):
+    """Collects events and hands them out as frames."""
+
+    def __init__(self, frame_type: type[Frame], request_id: str) -> None:
+        self._frame_type = frame_type
+        self._request_id = request_id
+        self._frame = frame_type()
+        self._open_text: dict[int, pb.Event] = {}
+        self._sequences: defaultdict[int, int] = defaultdict(int)
+        self._news = asyncio.Event()
+        self._closed = False
+
+    def put(self, turn: int, events: Sequence[TurnEvent]) -> None:
+        """Adds a turn's events. Ignored once closed: the caller is gone."""
+        if self._closed:
+            return
+        for event in events:
+            if isinstance(event, TextDelta):
+                self._put_text(turn, event.text)
+            else:
+                self._open_text.pop(turn, None)
+                _WRITERS[type(event)](self._add(turn), event, self._request_id)
+        self._news.set()
+
+    def put_stream_event(self, **event: Any) -> None:
+        """Adds an event of the stream itself, as `ready=Ready(...)`."""
+        if not self._closed:
+            self._add(STREAM).MergeFrom(pb.Event(**event))
+            self._news.set()
+
+    async def take(self) -> Frame | None:
+        """The next frame, waiting for one; None when closed and empty."""
+        while not self._frame.events:
+            if self._closed:
+                return None
+            await self._news.wait()
+            self._news.clear()
+        frame, self._frame = self._frame, self._frame_type()
+        self._open_text.clear()
+        return frame
+
+    def forget(self, turn: int) -> None:
+        """Drops what is kept about a turn that has ended."""
+        self._sequences.pop(turn, None)
+
+    def close(self) -> None:
+        """Nothing more comes; `take` gives what is there, then None."""
+        self._closed = True
+        self._news.set()
+
+    def _put_text(self, turn: int, text: str) -> None:
+        known = self._open_text.get(turn)
+        if known is not None:
+            known.text_delta.text += text
+            return
+        event = self._add(turn)
+        event.text_delta.text = text
+        self._open_text[turn] = event
+
+    def _add(self, turn: int) -> pb.Event:
+        self._sequences[turn] += 1
+        event: pb.Event = self._frame.events.add(turn=turn, sequence=self._sequences[turn])
+        return event
+
+
+def write_usage(target: pb.Usage, usage: Usage) -> None:
+    """Fills a Usage message."""
+    target.prompt_tokens = usage.prompt_tokens
+    target.completion_tokens = usage.completion_tokens
+    target.cached_tokens = usage.cached_tokens
+
+
+def write_started(target: pb.Started, started: Started) -> None:
+    """Fills a Started message."""
+    target.model, target.worker = started.model, started.worker
+    target.prompt_tokens, target.max_output_tokens = started.prompt_tokens, started.max_output_tokens
+
+
+def seconds(value: float) -> Duration:
+    """A Duration, to the millisecond."""
+    duration = Duration()
+    duration.FromMilliseconds(round(value * 1000))
+    return duration
+
+
+def _write_finished(event: pb.Event, finished: Finished) -> None:
+    event.finished.finish_reason = FINISH_REASONS[finished.reason]
+    event.finished.stop = finished.stop
+
+
+FINISH_REASONS = {
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
+}
+
+_WRITERS: dict[type, Callable[[pb.Event, Any, str], None]] = {
+    Started: lambda event, started, _: write_started(event.started, started),
+    Usage: lambda event, usage, _: write_usage(event.usage, usage),
+    Finished: lambda event, finished, _: _write_finished(event, finished),
+    Failed: lambda event, failed, request_id: event.failed.status.CopyFrom(to_status(failed.error, request_id)),
+}

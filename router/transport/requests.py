@@ -1,0 +1,125 @@
+"""What comes in: reading messages without letting a bad one take the call's status, request ids, and proto messages as domain values."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from tidegate.v1 import turn_pb2 as pb
+
+from router.errors import CallerError, protocol_violated
+from router.model import Call, Message, Role, Sampling, ToolCall, TurnRequest
+
+REQUEST_ID = "x-request-id"
+_SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands in for a message that could not be read, so that the handler can answer with a status of ours."""
+
+    error: CallerError
+
+
+class ReadingInterceptor(grpc.aio.ServerInterceptor):
+    """Replaces each method's deserialiser: gRPC answers a message it cannot read with INTERNAL, or with the decoder's own words."""
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._max_bytes = max_message_bytes
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith("/tidegate."):
+            return handler
+        return handler._replace(request_deserializer=self._tolerant(handler.request_deserializer))
+
+    def _tolerant(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        def read(data: bytes) -> Any:
+            if len(data) > self._max_bytes:
+                text = f"the message has {len(data)} bytes; at most {self._max_bytes} are taken"
+                return Unreadable(protocol_violated("MESSAGE_TOO_LARGE", "message", text))
+            try:
+                return parse(data)
+            except DecodeError:
+                text = "the message cannot be read: not this protobuf type, or text that is not UTF-8"
+                return Unreadable(protocol_violated("MESSAGE_UNREADABLE", "message", text))
+
+        return read
+
+
+def readable(request: Any) -> Any:
+    """The request itself. Raises CallerError when it could not be read."""
+    if isinstance(request, Unreadable):
+        raise request.error
+    return request
+
+
+def open_call(context: grpc.aio.ServicerContext[Any, Any]) -> Call:
+    """The RPC as the pipeline knows it; `current_call` gives the same one to the rest of the RPC's task.
+
+    The caller's `x-request-id` is kept when it is harmless in logs and headers, else replaced.
+    """
+    metadata = dict(context.invocation_metadata() or ())
+    given = str(metadata.get(REQUEST_ID, ""))
+    request_id = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+    call = Call(request_id, {key: str(metadata[key]) for key in _TRACE_HEADERS if key in metadata})
+    _CALL.set(call)
+    return call
+
+
+def current_call() -> Call:
+    """The call that `open_call` made in this task."""
+    return _CALL.get()
+
+
+_CALL: ContextVar[Call] = ContextVar("call")
+
+
+def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling | None = None) -> TurnRequest:
+    """A turn from its proto; `defaults` fill sampling fields that the turn leaves unset."""
+    sampling = pb.Sampling()
+    if defaults is not None:
+        sampling.CopyFrom(defaults)
+    sampling.MergeFrom(spec.sampling)
+    return TurnRequest(
+        model=spec.model or default_model,
+        messages=read_messages(spec.messages),
+        sampling=read_sampling(sampling),
+        max_output_tokens=spec.max_output_tokens if spec.HasField("max_output_tokens") else None,
+        stop=tuple(spec.stop),
+        has_tools=bool(spec.tools),
+    )
+
+
+def read_messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
+    """Messages from their protos; an unset or unknown role and an unset content become None."""
+    return tuple(
+        Message(
+            role=_ROLES.get(message.role),
+            content=message.content if message.HasField("content") else None,
+            tool_calls=tuple(ToolCall(call.id, call.name, call.arguments_json) for call in message.tool_calls),
+            tool_call_id=message.tool_call_id,
+        )
+        for message in messages
+    )
+
+
+def read_sampling(sampling: pb.Sampling) -> Sampling:
+    """Sampling with presence kept: an unset field is None, zero is zero."""
+    return Sampling(**{name: getattr(sampling, name) for name in _SAMPLING if sampling.HasField(name)})
+
+
+_SAMPLING = tuple(field.name for field in pb.Sampling.DESCRIPTOR.fields)
+_ROLES = {
+    pb.ROLE_SYSTEM: Role.SYSTEM,
+    pb.ROLE_USER: Role.USER,
+    pb.ROLE_ASSISTANT: Role.ASSISTANT,
+    pb.ROLE_TOOL: Role.TOOL,
+}

@@ -1,0 +1,65 @@
+"""Calls that have one turn: its failure becomes the call's status, the rest its frames or its one response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.v1.chat_service_pb2 import CompleteResponse, StreamResponse
+
+from router.errors import TidegateError
+from router.model import Failed, Finished, Started, TextDelta, TurnEvent, Usage
+from router.transport.outbox import FINISH_REASONS, Outbox, write_started, write_usage
+
+TURN = 1
+"""The turn number in events of such calls."""
+
+
+class Relay:
+    """A sink that passes a turn's events on to an outbox and keeps its failure."""
+
+    def __init__(self, outbox: Outbox[StreamResponse]) -> None:
+        self.outbox = outbox
+        self._failure: TidegateError | None = None
+
+    def put(self, events: Sequence[TurnEvent]) -> None:
+        """Takes a turn's events."""
+        if isinstance(last := events[-1], Failed):
+            self._failure = last.error
+            events = events[:-1]
+        self.outbox.put(TURN, events)
+
+    def raise_failure(self) -> None:
+        """Raises the turn's error, if it failed."""
+        if self._failure is not None:
+            raise self._failure
+
+
+class Collector:
+    """A sink that gathers a turn into one response."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._failure: TidegateError | None = None
+        self._response = CompleteResponse()
+
+    def put(self, events: Sequence[TurnEvent]) -> None:
+        """Takes a turn's events."""
+        for event in events:
+            match event:
+                case TextDelta(text):
+                    self._texts.append(text)
+                case Started():
+                    write_started(self._response.started, event)
+                case Usage():
+                    write_usage(self._response.usage, event)
+                case Finished(reason):
+                    self._response.finish_reason = FINISH_REASONS[reason]
+                case Failed(error):
+                    self._failure = error
+
+    def response(self) -> CompleteResponse:
+        """The whole answer. Raises the turn's error, if it failed."""
+        if self._failure is not None:
+            raise self._failure
+        self._response.text = "".join(self._texts)
+        return self._response

@@ -1,0 +1,86 @@
+"""One answer in the making, without I/O: token ids in, events out.
+
+Detokenises, matches stop texts, counts, and decides how the turn ends. It is fed from the lane reader's frame loop, so nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from router.errors import TidegateError, engine_failed, engine_refused, worker_lost, worker_stalled
+from router.model import Failed, Finished, FinishReason, TextDelta, TurnEvent, Usage, WorkerFinish
+from router.text.decode import Decoder
+from router.text.stops import StopMatcher
+
+
+class Turn:
+    """The state of one answer."""
+
+    def __init__(self, decoder: Decoder, stops: Sequence[str], prompt_tokens: int) -> None:
+        self._decoder = decoder
+        self._stops = StopMatcher(stops)
+        self._prompt_tokens = prompt_tokens
+        self._completion_tokens = 0
+        self._cached_tokens = 0
+        self._ended = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether a terminal event was given out; later input is ignored."""
+        return self._ended
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
+
+    def feed(self, ids: Sequence[int], finish: WorkerFinish, cached_tokens: int | None = None) -> list[TurnEvent]:
+        """What a frame brought for this turn."""
+        if self._ended:
+            return []
+        self._completion_tokens += len(ids)
+        self._cached_tokens = cached_tokens or self._cached_tokens
+        text, stop = self._stops.feed(self._decoder.feed(ids))
+        events: list[TurnEvent] = [TextDelta(text)] if text else []
+        if stop is not None:
+            return events + self._finish(FinishReason.STOP, stop)
+        return events if finish is WorkerFinish.RUNNING else events + self._end(finish)
+
+    def cancel(self) -> list[TurnEvent]:
+        """The caller gave the turn up. What was held back stays back."""
+        return [] if self._ended else self._finish(FinishReason.CANCELLED)
+
+    def fail(self, error: TidegateError) -> list[TurnEvent]:
+        """The turn cannot go on."""
+        if self._ended:
+            return []
+        self._ended = True
+        return [self.usage, Failed(error)]
+
+    def _end(self, finish: WorkerFinish) -> list[TurnEvent]:
+        error = _ERRORS.get(finish)
+        if error is not None:
+            return self.fail(error())
+        text, stop = self._stops.feed(self._decoder.flush())
+        text += "" if stop else self._stops.flush()
+        events: list[TurnEvent] = [TextDelta(text)] if text else []
+        return events + self._finish(FinishReason.STOP if stop else _REASONS[finish], stop or "")
+
+    def _finish(self, reason: FinishReason, stop: str = "") -> list[TurnEvent]:
+        self._ended = True
+        return [self.usage, Finished(reason, stop)]
+
+
+_REASONS = {
+    WorkerFinish.END_ID: FinishReason.STOP,
+    WorkerFinish.STOP_WORDS: FinishReason.STOP,
+    WorkerFinish.LENGTH: FinishReason.LENGTH,
+}
+
+# A worker that ends a turn nobody cancelled has dropped it: that is not success.
+_ERRORS = {
+    WorkerFinish.CANCELLED: worker_lost,
+    WorkerFinish.TIMED_OUT: worker_stalled,
+    WorkerFinish.FAILED: engine_failed,
+    WorkerFinish.REFUSED: engine_refused,
+}

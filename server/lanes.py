@@ -1,0 +1,112 @@
+"""Lanes: one response per engine step for each attached router.
+
+In-flight batching gives one token for every running sequence in each step, all at the same moment. Sent as one Triton response per
+sequence that costs about 100 µs of CPU each; so the outputs of a step are gathered here and leave as one frame per router.
+
+Triton buffers responses without bound for a reader that is slow. Frames are therefore numbered, the router acknowledges them, and while
+`WINDOW` of them are unacknowledged no frame is sent: what the steps bring in the meantime is merged into the next one. A stalled router
+costs the tokens of its own requests, whose number their `max_new_tokens` bounds, and slows nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from server.engine.base import Description, Finish, Load, Output, Timing
+
+WINDOW = 64
+
+
+@dataclass(slots=True)
+class Frame:
+    """What a lane sends at once. `counts[i]` of `output_ids` belong to `request[i]`; `log_probs` aligns with `output_ids`."""
+
+    sequence: int
+    load: Load
+    request: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    output_ids: list[int] = field(default_factory=list)
+    finish: list[int] = field(default_factory=list)
+    log_probs: list[float] | None = None
+    detail: list[str] = field(default_factory=list)
+
+    def add(self, request: int, output: Output) -> None:
+        """Appends one request's output."""
+        self._align_log_probs(output)
+        self.request.append(request)
+        self.counts.append(len(output.tokens))
+        self.output_ids += output.tokens
+        self.finish.append(int(output.finish))
+        if output.finish is not Finish.RUNNING:
+            self.detail.append(json.dumps({"request": request, **describe_end(output.timing, output.error)}))
+
+    def _align_log_probs(self, output: Output) -> None:
+        if output.log_probs is None and self.log_probs is None:
+            return
+        before = self.log_probs if self.log_probs is not None else [0.0] * len(self.output_ids)
+        self.log_probs = before + (output.log_probs or [0.0] * len(output.tokens))
+
+
+class Lane:
+    """One router's lane: its running requests and what they produced since the last frame."""
+
+    def __init__(self, description: Description) -> None:
+        self._greeting: Description | None = description
+        self._numbers: dict[int, int] = {}
+        self._news: dict[int, Output] = {}
+        self._sent = 0
+        self._acknowledged = 0
+
+    @property
+    def numbers(self) -> Mapping[int, int]:
+        """Running requests: the router's number to the engine's."""
+        return self._numbers
+
+    def open_request(self, request: int, number: int) -> None:
+        """Books a running request."""
+        self._numbers[request] = number
+
+    def close_request(self, request: int) -> int | None:
+        """Forgets a request and what it produced; returns the engine's number, or None when it does not run."""
+        self._news.pop(request, None)
+        return self._numbers.pop(request, None)
+
+    def add(self, request: int, output: Output) -> None:
+        """Takes a step's output for a request, merging it with what has not been sent."""
+        if output.finish is not Finish.RUNNING:
+            self._numbers.pop(request, None)
+        waiting = self._news.get(request)
+        self._news[request] = output if waiting is None else _merge(waiting, output)
+
+    def acknowledge(self, sequence: int) -> None:
+        """The router has read all frames up to `sequence`."""
+        self._acknowledged = max(self._acknowledged, sequence)
+
+    def take_frame(self, load: Load, *, even_if_empty: bool = False) -> Frame | None:
+        """The next frame, or None when there is nothing to say or the router is behind."""
+        if not (self._news or self._greeting or even_if_empty) or self._sent - self._acknowledged >= WINDOW:
+            return None
+        self._sent += 1
+        frame = Frame(self._sent, load)
+        if self._greeting:
+            frame.detail.append(json.dumps({"description": asdict(self._greeting)}))
+            self._greeting = None
+        for request, output in self._news.items():
+            frame.add(request, output)
+        self._news = {}
+        return frame
+
+
+def describe_end(timing: Timing | None, error: str | None) -> dict[str, object]:
+    """The JSON detail of an ended request."""
+    return ({} if timing is None else asdict(timing)) | ({} if error is None else {"error": error})
+
+
+def _merge(first: Output, second: Output) -> Output:
+    if first.log_probs is not None or second.log_probs is not None:
+        first.log_probs = (first.log_probs or []) + (second.log_probs or [])
+    first.tokens = first.tokens + second.tokens
+    first.finish, first.timing, first.error = second.finish, second.timing, second.error
+    return first

@@ -1,0 +1,60 @@
+"""The engine's options, read from the parameters of config.pbtxt. A value left as `${name}` counts as unset, as TensorRT-LLM has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from server.engine.base import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Everything config.pbtxt may say; sizes in KV blocks, sequences and tokens."""
+
+    model_dir: Path
+    model_name: str
+    engine: str = "openvino"
+    profile: str = "fast"
+    kv_blocks: int = 2048
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 128
+    otlp_url: str = ""
+
+
+class OptionInvalid(ValueError):
+    """A parameter of config.pbtxt that cannot be used; the message names it."""
+
+
+def read_options(parameters: Mapping[str, Mapping[str, str]]) -> EngineOptions:
+    """Options from `model_config["parameters"]`. Raises OptionInvalid."""
+    given = {key: entry["string_value"] for key, entry in parameters.items()}
+    values = {key: value for key, value in given.items() if not value.startswith("${")}
+    unknown = sorted(values.keys() - EngineOptions.__dataclass_fields__.keys())
+    if unknown:
+        raise OptionInvalid(f"unknown parameter {unknown[0]}")
+    if "model_dir" not in values:
+        raise OptionInvalid("model_dir: not set")
+    folder = Path(values["model_dir"])
+    typed: dict[str, Any] = {key: _read_count(key, text) if key in _COUNTS else text for key, text in values.items()}
+    return EngineOptions(**{"model_name": folder.name, **typed, "model_dir": folder})
+
+
+_COUNTS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens")
+
+
+def _read_count(key: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionInvalid(f"{key}: must be a whole number above zero")
+    return int(text)
+
+
+def build_engine(options: EngineOptions) -> Engine:
+    """The engine that `options.engine` names. Its library is imported only here: a GPU machine has no OpenVINO, a laptop no CUDA."""
+    if options.engine == "openvino":
+        from server.engine.openvino import OpenVinoEngine
+
+        return OpenVinoEngine(options)
+    raise OptionInvalid("engine: must be openvino")

@@ -1,0 +1,73 @@
+"""Engine spans: `engine` with children `queue`, `prefill` and `decode`, under the span that Triton made for the request.
+
+They are written once, when a request has ended, from the times the engine took: nothing is added to a step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from server.engine.base import Finish, Output, Timing
+
+
+class EngineSpans:
+    """Writes engine spans to an OTLP/HTTP endpoint; with an empty endpoint, nowhere."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._provider = TracerProvider(resource=Resource.create({"service.name": "tidegate-engine"}))
+        if endpoint:
+            self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint), schedule_delay_millis=500))
+        self._tracer = self._provider.get_tracer("tidegate.engine")
+        self._enabled = bool(endpoint)
+
+    def open_request(self, trace_context: str | None) -> Callable[[Output], None]:
+        """What to call when the request ends. `trace_context` is Triton's JSON of W3C headers, or None when it is not traced."""
+        if not (self._enabled and trace_context):
+            return _write_nothing
+        carrier = _read_carrier(trace_context)
+        parent = TraceContextTextMapPropagator().extract(carrier)
+        return lambda output: _write_spans(self._tracer, parent, output)
+
+    def close(self) -> None:
+        """Exports what is left."""
+        self._provider.shutdown()
+
+
+def _read_carrier(trace_context: str) -> dict[str, str]:
+    carrier: dict[str, str] = json.loads(trace_context)
+    return carrier
+
+
+def _write_nothing(output: Output) -> None:
+    """An untraced request."""
+
+
+def _write_spans(tracer: Tracer, parent: Context, output: Output) -> None:
+    timing = output.timing
+    if timing is None:
+        return
+    root = tracer.start_span("engine", context=parent, start_time=timing.arrived_ns, attributes=_attributes(output))
+    if output.finish in (Finish.FAILED, Finish.REFUSED):
+        root.set_status(Status(StatusCode.ERROR, output.error))
+    _write_stages(tracer, set_span_in_context(root), timing)
+    root.end(timing.arrived_ns + timing.queue_ns + timing.prefill_ns + timing.decode_ns)
+
+
+def _write_stages(tracer: Tracer, context: Context, timing: Timing) -> None:
+    at = timing.arrived_ns
+    for name, length in (("queue", timing.queue_ns), ("prefill", timing.prefill_ns), ("decode", timing.decode_ns)):
+        tracer.start_span(name, context=context, start_time=at).end(at + length)
+        at += length
+
+
+def _attributes(output: Output) -> dict[str, str]:
+    return {"tidegate.finish": output.finish.name.lower()}

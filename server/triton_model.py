@@ -1,0 +1,212 @@
+"""The Triton model `tensorrt_llm`: tensors and request parameters in, lane frames or single answers out.
+
+Tensors carry TensorRT-LLM's names. The request parameter `op` says what a request is:
+
+* absent or `generate`: one generation. Without `lane` its tokens come back on this request, as from the stock model, and `finish_reason`
+  with the last of them. With `lane` and `request` they travel in the lane's frames and this request only gets its final flag.
+* `attach`: makes this stream the lane `lane`; its responses are frames until the stream closes, which cancels what belongs to it.
+* `cancel`: ends the requests listed in `request_ids` (input INT64[n]) on `lane` at the next step.
+* `ack`: the router has read the lane's frames up to `sequence`.
+
+This file only translates; the loop is in stepper.py and what a lane sends in lanes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from server.engine.base import Finish, Output, Request, Sampling
+from server.lanes import Frame
+from server.options import build_engine, read_options
+from server.spans import EngineSpans
+from server.stepper import Address, Stepper
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+DEFAULT_OUTPUT_TOKENS = 16
+
+_FINISH_REASONS = {
+    Finish.END_ID: b"stop",
+    Finish.STOP_WORDS: b"stop",
+    Finish.LENGTH: b"length",
+    Finish.TIMED_OUT: b"timeout",
+    Finish.CANCELLED: b"cancelled",
+}
+
+
+class TidegateModel:
+    """What Triton's Python backend calls: `initialize`, `execute` and `finalize`."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Loads the engine; Triton reports the model ready when this returns."""
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+        options = read_options(json.loads(args["model_config"])["parameters"])
+        self._spans = EngineSpans(options.otlp_url)
+        self._stepper = Stepper(lambda: build_engine(options))
+        self._thread = threading.Thread(target=self._stepper.run, name="engine")
+        self._thread.start()
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        """Hands each request to the engine's thread; answers come from there."""
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                self._take(request, sender)
+            except ValueError as error:
+                _send_error(sender, str(error))
+
+    def finalize(self) -> None:
+        """Stops the engine's thread after its current step."""
+        self._stepper.stop()
+        self._thread.join()
+        self._spans.close()
+
+    def _take(self, request: Any, sender: Any) -> None:
+        parameters = json.loads(request.parameters() or "{}")
+        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        take = self._operations().get(parameters.get("op", "generate"))
+        if take is None:
+            raise ValueError("op: must be generate, attach, cancel or ack")
+        take(request, sender, parameters, tensors)
+
+    def _operations(self) -> dict[str, Callable[..., None]]:
+        return {"generate": self._generate, "attach": self._attach, "cancel": self._cancel, "ack": self._acknowledge}
+
+    def _generate(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        address = Address(parameters["lane"], int(parameters["request"])) if "lane" in parameters else None
+        reply = _Reply(sender, self._spans.open_request(request.trace().get_context()), on_lane=address is not None)
+        self._stepper.generate(read_request(tensors), reply, address)
+
+    def _attach(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        self._stepper.attach(parameters["lane"], _LaneReply(sender))
+
+    def _cancel(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        self._stepper.cancel(parameters["lane"], tensors["request_ids"].ravel().tolist())
+        sender.send(flags=FINAL)
+
+    def _acknowledge(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        self._stepper.acknowledge(parameters["lane"], int(parameters["sequence"]))
+        sender.send(flags=FINAL)
+
+
+class _Reply:
+    """A request's own response stream."""
+
+    def __init__(self, sender: Any, span: Callable[[Output], None], *, on_lane: bool) -> None:
+        self._sender = sender
+        self._end_span = span
+        self._on_lane = on_lane
+
+    def send_output(self, output: Output) -> None:
+        self._sender.send(pb_utils.InferenceResponse(output_tensors=list(_answer_tensors(output))))
+
+    def end(self, output: Output) -> None:
+        self._end_span(output)
+        if output.error and not self._on_lane:
+            _send_error(self._sender, output.error)
+        else:
+            self._sender.send(flags=FINAL)
+
+    def refuse(self, message: str) -> None:
+        self.end(Output(0, [], Finish.REFUSED, error=message))
+
+    def is_cancelled(self) -> bool:
+        return bool(self._sender.is_cancelled())
+
+
+class _LaneReply:
+    """A lane's response stream."""
+
+    def __init__(self, sender: Any) -> None:
+        self._sender = sender
+
+    def send_frame(self, frame: Frame) -> None:
+        self._sender.send(pb_utils.InferenceResponse(output_tensors=frame_tensors(frame)))
+
+    def end(self, error: str | None) -> None:
+        if error:
+            _send_error(self._sender, error)
+        else:
+            self._sender.send(flags=FINAL)
+
+    def is_cancelled(self) -> bool:
+        return bool(self._sender.is_cancelled())
+
+
+def read_request(tensors: Mapping[str, Any]) -> Request:
+    """A generation from its tensors. Raises ValueError naming the tensor."""
+    if "input_ids" not in tensors:
+        raise ValueError("input_ids: not present in the request")
+    end_id, output_len = _scalar(tensors, "end_id"), _scalar(tensors, "request_output_len")
+    return Request(
+        number=0,
+        prompt=tensors["input_ids"].ravel().tolist(),
+        max_new_tokens=DEFAULT_OUTPUT_TOKENS if output_len is None else output_len,
+        sampling=Sampling(**{ours: _scalar(tensors, theirs) for ours, theirs in _SAMPLING}),
+        end_ids=() if end_id is None else (end_id,),
+        log_probs=bool(_scalar(tensors, "return_log_probs")),
+    )
+
+
+def _scalar(tensors: Mapping[str, Any], name: str) -> Any:
+    return tensors[name].ravel()[0].item() if name in tensors else None
+
+
+_SAMPLING = (
+    ("temperature", "temperature"),
+    ("top_k", "runtime_top_k"),
+    ("top_p", "runtime_top_p"),
+    ("min_p", "min_p"),
+    ("seed", "seed"),
+    ("repetition_penalty", "repetition_penalty"),
+    ("presence_penalty", "presence_penalty"),
+    ("frequency_penalty", "frequency_penalty"),
+    ("min_tokens", "min_tokens"),
+)
+
+
+def frame_tensors(frame: Frame) -> list[Any]:
+    """A frame as tensors; see lanes.Frame for the shapes."""
+    load = frame.load
+    numbers = [load.active, load.queued, load.free_blocks, load.total_blocks, load.tokens_per_block, load.step_us]
+    tensors = [
+        _tensor("sequence", [frame.sequence], np.int64),
+        _tensor("load", numbers, np.int64),
+        _tensor("request", frame.request, np.int64),
+        _tensor("counts", frame.counts, np.int32),
+        _tensor("output_ids", frame.output_ids, np.int32),
+        _tensor("finish", frame.finish, np.uint8),
+    ]
+    if frame.log_probs is not None:
+        tensors.append(_tensor("output_log_probs", frame.log_probs, np.float32))
+    if frame.detail:
+        tensors.append(_tensor("detail", [text.encode() for text in frame.detail], np.object_))
+    return tensors
+
+
+def _answer_tensors(output: Output) -> list[Any]:
+    tensors = [
+        _tensor("output_ids", output.tokens, np.int32),
+        _tensor("sequence_length", [len(output.tokens)], np.int32),
+    ]
+    if output.log_probs is not None:
+        tensors.append(_tensor("output_log_probs", output.log_probs, np.float32))
+    if output.finish in _FINISH_REASONS:
+        tensors.append(_tensor("finish_reason", [_FINISH_REASONS[output.finish]], np.object_))
+    return tensors
+
+
+def _tensor(name: str, values: Sequence[Any], dtype: Any) -> Any:
+    return pb_utils.Tensor(name, np.asarray(values, dtype=dtype))
+
+
+def _send_error(sender: Any, message: str) -> None:
+    error = pb_utils.TritonError(message, pb_utils.TritonError.INTERNAL)
+    sender.send(pb_utils.InferenceResponse(error=error), flags=FINAL)

@@ -62,7 +62,7 @@ def resolve(spec: str, *, cache: Path | None = None, progress: Progress | None =
 
     Raises:
         AssetError: UNKNOWN_MODEL, NOT_A_MODEL, DOWNLOAD_FAILED, DIGEST_MISMATCH, PREPARE_FAILED, DISK_FULL or
-            CACHE_UNWRITABLE.
+            CACHE_UNWRITABLE; the message says what to do.
     """
     return Store(cache or cache_folder()).resolve(spec, progress or Progress(disable=True))
 
@@ -161,6 +161,8 @@ def main(argv: Sequence[str] | None = None, store: Store | None = None) -> int:
     except AssetError as error:
         print(f"{error.reason}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -108,10 +108,9 @@ def hash_file(path: Path) -> str:
 
 def _record_file(path: Path) -> FileRecord:
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
         # The manifest must not reach the disk before the bytes it vouches for: a power cut would leave a folder of zeros.
         os.fsync(file.fileno())
-    return FileRecord(digest, path.stat().st_size)
+    return FileRecord(hash_file(path), path.stat().st_size)
 
 
 def _size(path: Path) -> int | None:

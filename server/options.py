@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from server.engine.base import Engine
+from server.engine.base import Description, Engine
+
+TOKENS_PER_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class EngineOptions:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 128
     otlp_url: str = ""
+    step_us: int = 10_000
+    """Length of a step of the scripted engine."""
 
 
 class OptionInvalid(ValueError):
@@ -42,7 +47,7 @@ def read_options(parameters: Mapping[str, Mapping[str, str]]) -> EngineOptions:
     return EngineOptions(**{"model_name": folder.name, **typed, "model_dir": folder})
 
 
-_COUNTS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens")
+_COUNTS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "step_us")
 
 
 def _read_count(key: str, text: str) -> int:
@@ -57,4 +62,25 @@ def build_engine(options: EngineOptions) -> Engine:
         from server.engine.openvino import OpenVinoEngine
 
         return OpenVinoEngine(options)
-    raise OptionInvalid("engine: must be openvino")
+    if options.engine == "scripted":
+        from server.engine.scripted import ScriptedEngine, count_up
+
+        return ScriptedEngine(describe_folder(options), count_up, options.step_us / 1e6)
+    raise OptionInvalid("engine: must be openvino or scripted")
+
+
+def describe_folder(options: EngineOptions) -> Description:
+    """The engine that serves a prepared folder, by its `config.json` and `generation_config.json` (Hugging Face layout)."""
+    config = json.loads((options.model_dir / "config.json").read_text())
+    end_ids = json.loads((options.model_dir / "generation_config.json").read_text())["eos_token_id"]
+    return Description(
+        model=options.model_name,
+        engine=options.engine,
+        profile=options.profile,
+        context_tokens=config["max_position_embeddings"],
+        vocabulary=config["vocab_size"],
+        end_ids=tuple(end_ids) if isinstance(end_ids, list) else (end_ids,),
+        max_sequences=options.max_num_seqs,
+        total_blocks=options.kv_blocks,
+        tokens_per_block=TOKENS_PER_BLOCK,
+    )

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from server.engine.base import Finish, Output, Request, Sampling
+from server.engine.base import Engine, Finish, Output, Request, Sampling
 from server.lanes import Frame
-from server.options import build_engine, read_options
+from server.options import EngineOptions, build_engine, read_options
 from server.spans import EngineSpans
 from server.stepper import Address, Stepper
 
@@ -44,12 +44,15 @@ _FINISH_REASONS = {
 class TidegateModel:
     """What Triton's Python backend calls: `initialize`, `execute` and `finalize`."""
 
+    def __init__(self, build: Callable[[EngineOptions], Engine] = build_engine) -> None:
+        self._build = build
+
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the engine; Triton reports the model ready when this returns."""
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
         options = read_options(json.loads(args["model_config"])["parameters"])
         self._spans = EngineSpans(options.otlp_url)
-        self._stepper = Stepper(lambda: build_engine(options))
+        self._stepper = Stepper(lambda: self._build(options))
         self._thread = threading.Thread(target=self._stepper.run, name="engine")
         self._thread.start()
 

@@ -1,95 +1,63 @@
-"""A conversation in OpenAI's form, arranged for one template.
+"""A conversation in OpenAI's form, arranged for what one template takes.
 
 The rules, the same for every model and every API:
 
 * `developer` is `system`. Any role other than system, user, assistant and tool is refused.
 * Content given as a list of text parts is joined by line breaks; parts of other kinds are refused.
-* An assistant's missing content is the empty text; for other roles it is refused. Other fields that are null are left out.
-* Arguments of tool calls given as JSON text become the object they are; none at all is `{}`.
+* An assistant's missing content never prints anything; for other roles it is refused. Other fields that are null are left out.
+* Arguments of tool calls are given as the object or as the JSON text that the template expects; none at all is `{}`.
 * System messages stay where they are if the template writes several of them, wherever they stand, in their order. Else they become
   one, first, joined by a blank line. If the template has no place for it either, it begins the first user message.
-
-What a template takes is found out once, from a few probe conversations, when the model is loaded.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-Messages = list[dict[str, Any]]
+from router.text.traits import Messages, SystemPlace, TemplateRefused, TemplateTraits
 
 
-class TemplateRefused(Exception):
-    """The model's chat template cannot take this conversation. The message says why in the template's words, never in the caller's."""
-
-
-class SystemPlace(Enum):
-    """Where a template takes system messages."""
-
-    ANYWHERE = "anywhere"
-    FIRST = "first"
-    INSIDE_USER = "inside_user"
-
-
-def find_system_place(fill: Callable[[Messages], str]) -> SystemPlace:
-    """Probe a template; `fill` renders messages and raises TemplateRefused."""
-    for place, roles in _PROBES.items():
-        messages = [{"role": role, "content": f"probe-{index}"} for index, role in enumerate(roles)]
-        if _writes_in_order(fill, messages):
-            return place
-    return SystemPlace.INSIDE_USER
-
-
-def arrange_messages(messages: Sequence[Mapping[str, Any]], place: SystemPlace) -> Messages:
+def arrange_messages(messages: Sequence[Mapping[str, Any]], traits: TemplateTraits) -> Messages:
     """New messages that follow the rules above. Raises TemplateRefused."""
-    arranged = [_arrange_message(index, message) for index, message in enumerate(messages)]
-    if place is SystemPlace.ANYWHERE:
+    arranged = [_arrange_message(index, message, traits) for index, message in enumerate(messages)]
+    system = [it["content"] for it in arranged if it["role"] == "system"]
+    if traits.system is SystemPlace.ANYWHERE or not system:
         return arranged
-    system = "\n\n".join(it["content"] for it in arranged if it["role"] == "system")
+    merged = "\n\n".join(system)
     others = [it for it in arranged if it["role"] != "system"]
-    if len(others) == len(arranged):
-        return others
-    return _system_first(system, others) if place is SystemPlace.FIRST else _system_inside_user(system, others)
+    return _put_first(merged, others) if traits.system is SystemPlace.FIRST else _put_inside_user(merged, others)
 
 
-def _writes_in_order(fill: Callable[[Messages], str], messages: Messages) -> bool:
-    try:
-        text = fill(messages)
-    except TemplateRefused:
-        return False
-    places = [text.find(message["content"]) for message in messages]
-    return min(places) >= 0 and places == sorted(places)
-
-
-def _system_first(system: str, others: Messages) -> Messages:
+def _put_first(system: str, others: Messages) -> Messages:
     return [{"role": "system", "content": system}, *others]
 
 
-def _system_inside_user(system: str, others: Messages) -> Messages:
+def _put_inside_user(system: str, others: Messages) -> Messages:
     first = next((index for index, it in enumerate(others) if it["role"] == "user"), None)
     if first is None:
         return [{"role": "user", "content": system}, *others]
-    merged = {**others[first], "content": f"{system}\n\n{others[first]['content']}"}
-    return [*others[:first], merged, *others[first + 1 :]]
+    joined = {**others[first], "content": f"{system}\n\n{others[first]['content']}"}
+    return [*others[:first], joined, *others[first + 1 :]]
 
 
-def _arrange_message(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
+def _arrange_message(index: int, message: Mapping[str, Any], traits: TemplateTraits) -> dict[str, Any]:
     given = {key: value for key, value in message.items() if value is not None}
     role = _ROLES.get(str(given.get("role")))
     if role is None:
         raise TemplateRefused(f"messages[{index}].role must be system, developer, user, assistant or tool")
-    arranged = {**given, "role": role, "content": _text_of(index, role, given.get("content"))}
-    if calls := given.get("tool_calls"):
-        arranged["tool_calls"] = [_arrange_call(call) for call in calls]
+    calls = given.pop("tool_calls", ())
+    content = given.get("content", "" if role == "assistant" else None)
+    arranged = {**given, "role": role, "content": _join_text(index, content)}
+    if calls:
+        arranged["tool_calls"] = [_arrange_call(call, traits) for call in calls]
+        if "content" not in given and traits.null_content:
+            arranged["content"] = None
     return arranged
 
 
-def _text_of(index: int, role: str, content: Any) -> str:
-    if content is None and role == "assistant":
-        return ""
+def _join_text(index: int, content: Any) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence) and all(_is_text(part) for part in content):
@@ -101,22 +69,25 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type", "text") == "text" and isinstance(part.get("text"), str)
 
 
-def _arrange_call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _arrange_call(call: Mapping[str, Any], traits: TemplateTraits) -> dict[str, Any]:
     given = {key: value for key, value in call.items() if value is not None}
     if "function" in given:
-        return {**given, "function": _arrange_call(given["function"])}
-    return {**given, "arguments": _arguments_of(given.get("arguments"))}
+        return {**given, "function": _arrange_call(given["function"], traits)}
+    arguments = given.get("arguments") or {}
+    return {**given, "arguments": _parse_object(arguments) if traits.object_arguments else _write_text(arguments)}
 
 
-def _arguments_of(arguments: Any) -> Any:
-    """Templates write arguments with `tojson`, which would quote JSON text once more. Text that is not an object stays as it is."""
-    if not arguments:
-        return {}
+def _parse_object(arguments: Any) -> Any:
+    """The object that JSON text stands for. Text that is cut or no object stays the text it is."""
     try:
         parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):
         return arguments
     return parsed if isinstance(parsed, Mapping) else arguments
+
+
+def _write_text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 _ROLES = {
@@ -125,9 +96,4 @@ _ROLES = {
     "user": "user",
     "assistant": "assistant",
     "tool": "tool",
-}
-
-_PROBES = {
-    SystemPlace.ANYWHERE: ("system", "system", "user", "assistant", "system", "user"),
-    SystemPlace.FIRST: ("system", "user"),
 }

@@ -13,6 +13,7 @@ matches is the template's own and is replaced by a sealed name (see sealed.py), 
 Marks 2 and 3 stand inside of the string's outer white space, because templates trim.
 
 Only the words of the protocol itself, as "user" or "function", are never marked: templates compare them, and write `<|user|>` from them.
+A template that searches a caller's text for a token, as some do for `</think>`, does not find it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 _ANY_MARK = re.compile(f"[{_MARKS[0]}-{_MARKS[-1]}]")
 
-_MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function", "arguments")
+_MESSAGE_FIELDS = ("role", "content", "reasoning_content", "name", "tool_calls", "tool_call_id", "id", "type", "function", "arguments")
 _TOOL_FIELDS = ("parameters", "description", "properties", "required", "items", "enum")
 _ROLES_AND_KINDS = ("system", "user", "assistant", "tool", "text")
 _JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")

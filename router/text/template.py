@@ -1,7 +1,7 @@
 """The model's own chat template: Jinja in a sandbox, with the conventions that Hugging Face's templates are written for.
 
 What a template refuses is the caller's to change, never a fault of the router: every error of a rendering is `TemplateRefused`. The
-conversation is first arranged for what the template was seen to take when it was loaded (see conversation.py).
+conversation is first arranged (conversation.py) for what the template was seen to take when it was loaded (traits.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from router.text.conversation import SystemPlace, TemplateRefused, arrange_messages, find_system_place
+from router.text.conversation import arrange_messages
+from router.text.traits import TemplateRefused, TemplateTraits, probe_template
 
 __all__ = ["ChatTemplate", "InvalidTemplate", "TemplateRefused"]
 
@@ -39,7 +40,7 @@ class ChatTemplate:
             raise InvalidTemplate(f"the chat template cannot be compiled: {error}") from error
         self._sentences = [it for it in constants if isinstance(it, str) and it.strip()]
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        self._system_place = self._probe()
+        self._traits = self._probe()
 
     def render(
         self,
@@ -53,7 +54,7 @@ class ChatTemplate:
 
     def arrange(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The same conversation in the form that this template takes. Raises TemplateRefused."""
-        return arrange_messages(messages, self._system_place)
+        return arrange_messages(messages, self._traits)
 
     def fill(
         self,
@@ -78,12 +79,12 @@ class ChatTemplate:
         said = [it for it in self._sentences if str(error).startswith(it)]
         return max(said, key=len, default="the chat template refuses this conversation").strip()
 
-    def _probe(self) -> SystemPlace:
+    def _probe(self) -> TemplateTraits:
         try:
             self.fill([{"role": "user", "content": "Hello"}])
         except TemplateRefused as error:
             raise InvalidTemplate(f"the chat template refuses a plain user message: {error}") from error
-        return find_system_place(self.fill)
+        return probe_template(self.fill)
 
 
 class _RaisedByTemplate(TemplateError):

@@ -12,7 +12,6 @@ step). Facts about the library that shaped this file (openvino-genai 2026.4.1):
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -33,9 +32,7 @@ from server.engine.base import (
     Timing,
     check_request,
 )
-from server.options import EngineOptions
-
-TOKENS_PER_BLOCK = 32
+from server.options import TOKENS_PER_BLOCK, EngineOptions, describe_folder
 
 PROFILES: dict[str, dict[str, object]] = {
     # Activations and KV cache are 8 bits wide in both cases and f32 is as fast as the library's default (bf16 where the CPU has it), but it
@@ -220,23 +217,6 @@ _FINISH = {
     openvino_genai.GenerationFinishReason.STOP: Finish.END_ID,
     openvino_genai.GenerationFinishReason.LENGTH: Finish.LENGTH,
 }
-
-
-def describe_folder(options: EngineOptions) -> Description:
-    """Reads a prepared folder's `config.json` and `generation_config.json` (Hugging Face layout)."""
-    config = json.loads((options.model_dir / "config.json").read_text())
-    end_ids = json.loads((options.model_dir / "generation_config.json").read_text())["eos_token_id"]
-    return Description(
-        model=options.model_name,
-        engine="openvino",
-        profile=options.profile,
-        context_tokens=config["max_position_embeddings"],
-        vocabulary=config["vocab_size"],
-        end_ids=tuple(end_ids) if isinstance(end_ids, list) else (end_ids,),
-        max_sequences=options.max_num_seqs,
-        total_blocks=options.kv_blocks,
-        tokens_per_block=TOKENS_PER_BLOCK,
-    )
 
 
 def _load_pipeline(options: EngineOptions) -> Any:

@@ -155,6 +155,11 @@ class Session:
             except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
                 raise await self._failure() from None
 
+    async def half_close(self) -> None:
+        """Says that no more turns come; the stream ends when the running ones have."""
+        async with self._sending:
+            await self._call.done_writing()
+
     async def __aenter__(self) -> Self:
         await self.send(api.ConverseRequest(setup=self._setup))
         self._reader = asyncio.create_task(self._read())

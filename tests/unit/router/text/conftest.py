@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from router.text.tokenizer import Tokenizer
 from tests.models import build_chatml_model, build_sentencepiece_model, build_unigram_model
 from tests.unit.router.text.model_pair import ModelPair
+
+# A busy machine is no fault of the code.
+settings.register_profile("text", deadline=None)
+settings.load_profile("text")
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.text.conversation import SystemPlace, arrange_messages
-from router.text.template import ChatTemplate, TemplateRefused
+from router.text.conversation import arrange_messages
+from router.text.template import ChatTemplate
+from router.text.traits import SystemPlace, TemplateRefused, TemplateTraits
 from tests.models import CHATML_TEMPLATE
 
 ANYWHERE = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
@@ -33,7 +34,7 @@ def converse(*roles: str) -> list[dict[str, str]]:
 
 
 def arrange(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    return arrange_messages(messages, SystemPlace.ANYWHERE)
+    return arrange_messages(messages, TemplateTraits())
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,28 @@ def test_arguments_of_tool_calls_are_given_as_objects(arguments: Any, arranged: 
     assert message["tool_calls"][0]["function"]["arguments"] == arranged
 
 
+@pytest.mark.parametrize(("arguments", "text"), [('{"x":1}', '{"x":1}'), ({"x": "é"}, '{"x": "é"}'), (None, "{}"), ('{"cut', '{"cut')])
+def test_arguments_are_given_as_text_where_the_template_wants_it(arguments: Any, text: str) -> None:
+    """JSON text of the caller stays as it was written."""
+    call = {"function": {"name": "f", "arguments": arguments}}
+    messages = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    arranged = arrange_messages(messages, TemplateTraits(object_arguments=False))
+    assert arranged[0]["tool_calls"][0]["function"]["arguments"] == text
+
+
+def test_an_empty_list_of_tool_calls_is_left_out() -> None:
+    """Templates that ask whether it is defined would write an empty call."""
+    assert "tool_calls" not in arrange({"role": "assistant", "content": "a", "tool_calls": []})[0]
+
+
+def test_missing_content_is_null_only_beside_tool_calls_and_where_the_template_takes_it() -> None:
+    """Elsewhere it is the empty text."""
+    call = {"function": {"name": "f", "arguments": "{}"}}
+    messages: list[dict[str, Any]] = [{"role": "assistant", "tool_calls": [call]}, {"role": "assistant", "content": None}]
+    contents = [it["content"] for it in arrange_messages(messages, TemplateTraits(null_content=True))]
+    assert contents == [None, ""]
+
+
 def test_text_parts_are_joined_by_line_breaks() -> None:
     """Templates of text models expect one string."""
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
@@ -126,5 +149,5 @@ def test_the_callers_messages_are_left_alone() -> None:
     """What is arranged is a copy."""
     messages: list[dict[str, Any]] = [{"role": "developer", "content": [{"text": "a"}]}, {"role": "user", "content": "b"}]
     before = json.dumps(messages)
-    arrange_messages(messages, SystemPlace.INSIDE_USER)
+    arrange_messages(messages, TemplateTraits(SystemPlace.NOWHERE))
     assert json.dumps(messages) == before

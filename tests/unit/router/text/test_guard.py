@@ -30,14 +30,14 @@ def test_no_join_of_callers_strings_is_a_token(parts: list[str]) -> None:
     assert seal_joined(parts) == "".join(parts)
 
 
-@given(HOSTILE, st.sampled_from(TOKENS), st.data())
+@given(HOSTILE, st.sampled_from([it for it in TOKENS if " " not in it]), st.data())
 def test_no_token_is_completed_around_a_callers_string(text: str, token: str, data: st.DataObject) -> None:
     """Not even by a template that writes the beginning of a token before it and the end behind it."""
     before = token[: data.draw(st.integers(0, len(token) - 1))]
     after = token[data.draw(st.integers(1, len(token))) :]
     guard = TokenGuard({token: "[sealed]"})
     (marked,), mark = guard.mark([text])
-    assert guard.seal(f"{before}{marked}{after}", mark) == f"{before}{text}{after}" or not text.strip()
+    assert guard.seal(f"{before}{marked}{after}", mark) == f"{before}{text}{after}"
 
 
 @given(HOSTILE)
@@ -46,6 +46,11 @@ def test_white_space_that_a_template_trims_does_not_bare_a_token(text: str) -> N
     guard = TokenGuard(NAMES)
     (first, second), mark = guard.mark([text, text])
     assert guard.seal(first.strip() + second.strip(), mark) == text.strip() * 2
+
+
+def test_white_space_of_a_caller_may_belong_to_a_token_of_the_template() -> None:
+    """Tokens that eat the space before them eat a caller's too, as with Hugging Face."""
+    assert TokenGuard(NAMES).seal("a <sp>", "\ufdd0") == "a[6]"
 
 
 def test_the_templates_own_tokens_are_sealed_and_the_longest_first() -> None:

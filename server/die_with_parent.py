@@ -1,0 +1,31 @@
+"""Become another program, which the kernel kills when the thread that started this one ends.
+
+    python die_with_parent.py PARENT_PID PROGRAM [ARGUMENT...]
+
+`preexec_fn` could do the same, but it runs Python between fork and exec, where a process that has threads may deadlock.
+Run by its path, without importing anything of ours: it stands between the launcher and the server it starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(argv: Sequence[str]) -> str:
+    """Replace this process by `argv[1:]`; returns the reason, to exit with, if the parent has already gone."""
+    # SIGKILL: Triton can hang in an orderly exit, and nobody would be left to notice.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A parent that died before the call above is not told of to anybody.
+    if os.getppid() != int(argv[0]):
+        return "the launcher has gone"
+    os.execv(argv[1], argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,11 +1,67 @@
 # Verbs of the project; `make help` lists them.
-.SHELLFLAGS := -eu -o pipefail -c
 SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PROTOS := $(shell find protos/tidegate -name '*.proto')
+GENERATED := clients/python
 
 .PHONY: help
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: install
+install: $(INSTALLED) ## Make .venv with the locked packages
+
+# The lock is complete, so nothing is resolved: --no-deps. (tritonclient[all] would ask for perf-analyzer, which has no build for Debian 12.)
+$(INSTALLED): requirements.lock pyproject.toml clients/python/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+	  || { echo "Tidegate needs Python 3.11 or 3.12; name one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	  || { echo "this Python cannot make a venv: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e clients/python -e .
+	@touch $@
+
+.PHONY: run
+run: install ## Start model, Triton and router, answer a first question, stay up
+	@exec $(BIN)/tidegate up
+
+.PHONY: demo
+demo: install ## The same, but exit 0 after the first answer and its trace
+	@exec $(BIN)/tidegate up --demo --port 0 --metrics-port 0
+
+.PHONY: protos
+protos: install ## Generate the Python stubs from protos/
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$(GENERATED) --pyi_out=$(GENERATED) $(PROTOS)
+	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=$(GENERATED) $(filter %_service.proto,$(PROTOS))
+
+.PHONY: check-protos
+check-protos: protos ## Lint the protos, check for breaking changes, and that generated code is current
+	$(BIN)/buf lint
+	@if git rev-parse --quiet --verify 'HEAD^:protos' >/dev/null; then $(BIN)/buf breaking --against '.git#ref=HEAD^'; fi
+	@git diff --exit-code --stat -- $(GENERATED)/tidegate/v1 \
+	  || { echo "generated code is not current: commit what 'make protos' made" >&2; exit 1; }
+
+.PHONY: lint
+lint: install ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+.PHONY: test
+test: lint check-protos ## All that a change needs, real Triton and model included
+	$(BIN)/pytest -m "not slow"
+
+.PHONY: test-all
+test-all: lint check-protos ## The same and the slow remainder
+	$(BIN)/pytest
+
+.PHONY: lock
+lock: ## Renew requirements.lock (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package tidegate \
+	  --extra cpu --extra dev pyproject.toml -o requirements.lock

@@ -21,6 +21,8 @@ PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 class UnknownValue(ValueError):
     """A value was given that no template has a place for; the message lists those they have."""
 
+    reason = "UNKNOWN_VALUE"
+
 
 def render_repository(template: Path, target: Path, values: Mapping[str, str]) -> Path:
     """Copy the repository `template` to `target` with `values` filled in; returns `target`, which appears whole or not at all.
@@ -52,7 +54,7 @@ def fill_placeholders(text: str, values: Mapping[str, str]) -> str:
 
 
 def _escape(value: str) -> str:
-    return CEscape(value, as_utf8=True)
+    return CEscape(value.encode(), as_utf8=False)
 
 
 def _drop_comments(text: str) -> str:

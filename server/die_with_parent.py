@@ -12,20 +12,19 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1
 
 
-def main(argv: Sequence[str]) -> str:
-    """Replace this process by `argv[1:]`; returns the reason, to exit with, if the parent has already gone."""
+def main(argv: list[str]) -> None:
+    """Replace this process by `argv[1:]`, or exit if the parent, `argv[0]`, has already gone."""
     # SIGKILL: Triton can hang in an orderly exit, and nobody would be left to notice.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # A parent that died before the call above is not told of to anybody.
     if os.getppid() != int(argv[0]):
-        return "the launcher has gone"
+        sys.exit("the launcher has gone")
     os.execv(argv[1], argv[1:])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

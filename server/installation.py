@@ -1,7 +1,8 @@
 """Where tritonserver is, and what it needs around it to run.
 
 NVIDIA's container brings a complete one. The one inside the wheel `nvidia-pytriton` lacks its Python backend's layout, its
-libraries' path and libpython, and its stub ignores PYTHONPATH; all of that is made up for here.
+libraries' path and libpython; all of that is made up for here. Triton has to run in PACKAGE_ROOT: models then find our
+packages, whether their stub honours PYTHONPATH or, as the wheel's, only looks in its working folder.
 """
 
 from __future__ import annotations
@@ -25,12 +26,6 @@ CONTAINER_BINARY = Path("/opt/tritonserver/bin/tritonserver")
 BACKEND_LIBRARY = "libtriton_python.so"
 BACKEND_HELPER = "triton_python_backend_utils.py"
 BACKEND_STUB = "triton_python_backend_stub"
-# The wheel's stub starts its interpreter isolated (pybind11 of that time), so models would not find us. The helper is the
-# first module that the stub imports.
-HONOUR_PYTHONPATH = b"""\
-import os, sys
-sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
-"""
 
 
 class LaunchError(Exception):
@@ -56,10 +51,12 @@ def find_installation(binary: Path | None = None, environment: Mapping[str, str]
     Raises:
         LaunchError: TRITON_MISSING, LIBPYTHON_MISSING or STUB_MISSING.
     """
+    if binary and not binary.is_file():
+        raise LaunchError("TRITON_MISSING", f"{binary} is not a file")
     wheel = _find_wheel()
     found = binary or _find_system_binary(environment)
     if found and not (wheel and found.resolve().is_relative_to(wheel.resolve())):
-        return _describe_system(found, environment)
+        return _describe_system(found.absolute(), environment)
     if wheel:
         return _describe_wheel(wheel, environment)
     raise LaunchError(
@@ -105,9 +102,8 @@ def keep_backend(wheel: Path, cache: Path, version: str = PYTHON_VERSION) -> Pat
     stub = wheel / "python_backend_stubs" / version / BACKEND_STUB
     if not stub.exists():
         raise LaunchError("STUB_MISSING", f"nvidia-pytriton has no stub for Python {version}: use Python 3.11 or 3.12")
-    files = {BACKEND_STUB: stub.read_bytes()}
-    files |= {name: (wheel / "backends/python" / name).read_bytes() for name in (BACKEND_LIBRARY, BACKEND_HELPER)}
-    files[BACKEND_HELPER] = HONOUR_PYTHONPATH + files[BACKEND_HELPER]
+    sources = [stub, *(wheel / "backends/python" / name for name in (BACKEND_LIBRARY, BACKEND_HELPER))]
+    files = {source.name: source.read_bytes() for source in sources}
     target = cache / f"backends-{hashlib.sha256(b''.join(files.values())).hexdigest()[:16]}"
     if not target.exists():
         _write_backend(target, files)
@@ -151,11 +147,9 @@ def _describe_system(binary: Path, environment: Mapping[str, str]) -> Installati
 def _describe_wheel(wheel: Path, environment: Mapping[str, str]) -> Installation:
     backends = keep_backend(wheel, cache_folder(environment) / "triton")
     libraries = [find_libpython(libpython_folders()), wheel.parents[1] / "nvidia_pytriton.libs"]
-    packages = [PACKAGE_ROOT, Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
     variables = {
         "LD_LIBRARY_PATH": _prepend(libraries, environment.get("LD_LIBRARY_PATH")),
-        "PYTHONPATH": _prepend(packages, environment.get("PYTHONPATH")),
-        # The stub takes its prefix, and what `multiprocessing` starts as sys.executable, from the first python3 here.
+        # This stub ignores PYTHONPATH. It takes site-packages, and sys.executable, from the first python3 on PATH.
         "PATH": _prepend([Path(sys.executable).parent], environment.get("PATH")),
     }
     return Installation(wheel / "bin/tritonserver", variables, (f"--backend-directory={backends}",))

@@ -12,23 +12,33 @@ immediately, and hangs (2.51). So `stop` kills the group a second later.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
-import math
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from rich.console import Console
+from rich.progress import Progress
+
 from server import die_with_parent
-from server.installation import LaunchError, find_installation
+from server.assets import resolve
+from server.build import UnknownValue, render_repository
+from server.catalogue import DEFAULT_MODEL
+from server.installation import PACKAGE_ROOT, LaunchError, find_installation
+from server.model_folder import AssetError
 from server.ports import reserve_ports
 from server.triton_log import LogPipe, LogTail, log_line
+from server.triton_options import Endpoints, TritonOptions, build_arguments
+
+__all__ = ["Endpoints", "LaunchError", "Triton", "TritonFailed", "TritonOptions", "main", "serve"]
 
 READY_POLL_S = 0.1
 # Triton looks only once a second whether its models have gone.
@@ -38,34 +48,6 @@ SHARED_MEMORY = Path("/dev/shm")
 INTERRUPTED = 130
 
 logger = logging.getLogger("tidegate.serve")
-
-
-@dataclass(frozen=True, slots=True)
-class TritonOptions:
-    """How to run Triton on a rendered model repository; port 0 takes a free one, times are in seconds.
-
-    `trace_url` is an OTLP/HTTP endpoint. Triton then traces the requests that carry a `traceparent`, and no others.
-    """
-
-    repository: Path
-    binary: Path | None = None
-    host: str = "127.0.0.1"
-    grpc_port: int = 0
-    http_port: int = 0
-    metrics_port: int = 0
-    trace_url: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    ready_timeout_s: float = 120.0
-    stop_timeout_s: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """Where a Triton listens, each as ``host:port``."""
-
-    grpc: str
-    http: str
-    metrics: str
 
 
 class TritonFailed(LaunchError):
@@ -78,21 +60,31 @@ class TritonFailed(LaunchError):
 
 
 class Triton:
-    """A tritonserver that is ready; as an async context manager it is stopped at the end. Made by `start`."""
+    """A tritonserver that is ready, at `endpoints`; as an async context manager it is stopped at the end. Made by `start`."""
 
-    def __init__(self, options: TritonOptions, ports: Sequence[int], on_log: Callable[[str], None]) -> None:
-        grpc, http, metrics = (f"{options.host}:{port}" for port in ports)
-        self.endpoints = Endpoints(grpc, http, metrics)
-        self._options = options
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        log: int,
+        endpoints: Endpoints,
+        *,
+        segments: str,
+        on_log: Callable[[str], None],
+        stop_timeout_s: float,
+    ) -> None:
+        self.endpoints = endpoints
+        self._process = process
+        self._segments = segments
         self._on_log = on_log
+        self._stop_timeout_s = stop_timeout_s
         self._tail = LogTail()
-        self._segments = f"tidegate-{uuid.uuid4().hex[:12]}-"
+        self._exit = asyncio.create_task(self._supervise(log))
 
     @classmethod
     async def start(cls, options: TritonOptions, *, on_log: Callable[[str], None] = log_line) -> Self:
         """Start Triton and return when it is ready; `on_log` gets every line it writes and must not raise.
 
-        Triton is killed when the calling thread ends, so the event loop belongs in a thread that outlives it.
+        Triton is killed when the thread that called this ends, not only when its process does.
 
         Raises:
             LaunchError: PORT_IN_USE, or what `find_installation` raises.
@@ -100,10 +92,10 @@ class Triton:
         """
         ports = (options.grpc_port, options.http_port, options.metrics_port)
         with reserve_ports(options.host, ports) as reserved:
-            triton = cls(options, reserved, on_log)
-            await triton._spawn()
+            endpoints = Endpoints(*(f"{options.host}:{port}" for port in reserved))
+            triton = await cls._spawn(options, endpoints, on_log)
             try:
-                await triton._wait_until_ready()
+                await triton._wait_until_ready(options.ready_timeout_s)
             except BaseException:
                 await triton.stop()
                 raise
@@ -115,20 +107,21 @@ class Triton:
         return self._process.pid
 
     async def wait(self) -> int:
-        """Return Triton's exit code, minus the signal if it was killed, once nothing of it is left."""
+        """Return Triton's exit code, or minus the signal that killed it, once nothing of it is left."""
         return await asyncio.shield(self._exit)
 
     async def stop(self) -> int:
         """Ask Triton to exit, kill it if it has not within `stop_timeout_s`, and return as `wait` does."""
         try:
-            if not self._exit.done():
+            if self._process.returncode is None:
                 self._process.terminate()
-                await asyncio.wait({self._exit}, timeout=self._options.stop_timeout_s + EXIT_GRACE_S)
+            await asyncio.wait({self._exit}, timeout=self._stop_timeout_s + EXIT_GRACE_S)
         finally:
             if not self._exit.done():
                 logger.warning("Triton did not stop in time and is killed: pid %d", self.pid)
                 self._kill_group()
-        return await self.wait()
+            await asyncio.wait({self._exit})
+        return self._exit.result()
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,39 +129,14 @@ class Triton:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def _spawn(self) -> None:
-        installation = await asyncio.to_thread(find_installation, self._options.binary)
-        environment = {**os.environ, **installation.environment, **self._options.env}
-        command = [str(installation.binary), *installation.arguments, *self._arguments()]
-        # A pipe of our own: asyncio sees no exit while a child holds one of its pipes open, and the stubs inherit them.
-        read_end, write_end = os.pipe()
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-IS", die_with_parent.__file__, str(os.getpid())),
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=asyncio.subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        finally:
-            os.close(write_end)
-        self._exit = asyncio.create_task(self._supervise(read_end))
-
-    def _arguments(self) -> list[str]:
-        options = self._options
-        return [
-            f"--model-repository={options.repository}",
-            # Our configurations are complete; completing them would load every model.py twice.
-            "--disable-auto-complete-config",
-            *_listen("grpc", self.endpoints.grpc),
-            *_listen("http", self.endpoints.http),
-            *_listen("metrics", self.endpoints.metrics),
-            f"--exit-timeout-secs={math.ceil(options.stop_timeout_s)}",
-            f"--backend-config=python,shm-region-prefix-name={self._segments}",
-            *(trace_arguments(options.trace_url) if options.trace_url else ()),
-        ]
+    @classmethod
+    async def _spawn(cls, options: TritonOptions, endpoints: Endpoints, on_log: Callable[[str], None]) -> Self:
+        installation = await asyncio.to_thread(find_installation, options.binary)
+        segments = f"tidegate-{uuid.uuid4().hex[:12]}-"
+        arguments = [*installation.arguments, *build_arguments(options, endpoints, segments)]
+        environment = {**os.environ, **installation.environment, **options.env}
+        process, log = await spawn_group([str(installation.binary), *arguments], environment)
+        return cls(process, log, endpoints, segments=segments, on_log=on_log, stop_timeout_s=options.stop_timeout_s)
 
     async def _supervise(self, log: int) -> int:
         loop = asyncio.get_running_loop()
@@ -185,8 +153,7 @@ class Triton:
         self._tail.add(line)
         self._on_log(line)
 
-    async def _wait_until_ready(self) -> None:
-        timeout_s = self._options.ready_timeout_s
+    async def _wait_until_ready(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._exit.done():
@@ -204,6 +171,28 @@ class Triton:
             os.killpg(self.pid, signal.SIGKILL)
 
 
+async def spawn_group(command: Sequence[str], environment: Mapping[str, str]) -> tuple[asyncio.subprocess.Process, int]:
+    """Start a command in a process group of its own that dies with this thread; returns it and the read end of its output."""
+    # A pipe of our own: asyncio sees no exit while a child holds one of its pipes open, and the stubs inherit them.
+    read_end, write_end = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-IS", die_with_parent.__file__, str(os.getpid()), *command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            env=environment,
+            cwd=PACKAGE_ROOT,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    return process, read_end
+
+
 async def answers_ready(address: str) -> bool:
     """Whether the Triton whose HTTP port is at ``host:port`` says that it and all its models are ready."""
     host, _, port = address.rpartition(":")
@@ -218,20 +207,6 @@ async def answers_ready(address: str) -> bool:
         return False
     finally:
         writer.close()
-
-
-def trace_arguments(url: str) -> list[str]:
-    """Return the arguments that make Triton send spans to an OTLP/HTTP endpoint, for requests that carry a trace context."""
-    settings = (
-        "mode=opentelemetry",
-        f"opentelemetry,url={url}",
-        "opentelemetry,resource=service.name=triton",
-        "opentelemetry,bsp_schedule_delay=500",
-        "level=TIMESTAMPS",
-        "rate=0",
-        "count=-1",
-    )
-    return [f"--trace-config={setting}" for setting in settings]
 
 
 def remove_segments(prefix: str, folder: Path = SHARED_MEMORY) -> None:
@@ -253,13 +228,59 @@ async def _run(options: TritonOptions) -> int:
     async with await Triton.start(options) as triton:
         at = triton.endpoints
         logger.info("Triton is ready: gRPC %s, HTTP %s, metrics %s", at.grpc, at.http, at.metrics)
-        # Only `serve` cancels this, on a signal; what it wants is the end of Triton, and then the exit code.
+        # Only `serve` cancels this, on a signal: what it wants is the end of Triton, and then its exit code.
         with suppress(asyncio.CancelledError):
             await triton.wait()
-    code = await triton.wait()
+    return _to_status(await triton.wait())
+
+
+def _to_status(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _listen(protocol: str, address: str) -> tuple[str, str]:
-    host, _, port = address.rpartition(":")
-    return f"--{protocol}-address={host}", f"--{protocol}-port={port}"
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``tidegate serve``; return the exit status, which is Triton's."""
+    arguments = _parse(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    try:
+        with tempfile.TemporaryDirectory(prefix="tidegate-") as run_folder:
+            return asyncio.run(serve(_prepare(arguments, Path(run_folder))))
+    except (AssetError, LaunchError, UnknownValue) as error:
+        print(f"{error.reason}: {error}", file=sys.stderr)
+        return _to_status(error.exit_code or 1) if isinstance(error, TritonFailed) else 1
+
+
+def _prepare(arguments: argparse.Namespace, run_folder: Path) -> TritonOptions:
+    with Progress(console=Console(stderr=True)) as progress:
+        model = resolve(arguments.model, progress=progress)
+    values = {"model_dir": str(model), "profile": arguments.profile, **dict(arguments.set)}
+    if arguments.trace_url:
+        values["otlp_url"] = arguments.trace_url
+    return TritonOptions(
+        repository=render_repository(arguments.repository, run_folder / "models", values),
+        binary=arguments.triton,
+        grpc_port=arguments.grpc_port,
+        http_port=arguments.http_port,
+        metrics_port=arguments.metrics_port,
+        trace_url=arguments.trace_url,
+    )
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tidegate serve", description="Run Triton with a model until it is told to stop.")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id")
+    parser.add_argument("--profile", default="fast", choices=("fast", "deterministic"))
+    parser.add_argument("--set", action="append", default=[], type=_parse_value, metavar="NAME=VALUE", help="another placeholder")
+    parser.add_argument("--repository", type=Path, default=PACKAGE_ROOT / "model_repository", help="template to render")
+    parser.add_argument("--triton", type=Path, metavar="PATH", help="tritonserver to run; found by itself by default")
+    parser.add_argument("--trace-url", metavar="URL", help="OTLP/HTTP endpoint, such as http://127.0.0.1:4318/v1/traces")
+    for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
+        parser.add_argument(f"--{name}-port", type=int, default=port, help=f"{port} by default; 0 takes a free one")
+    return parser.parse_args(argv)
+
+
+def _parse_value(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError("must be NAME=VALUE")
+    return name, value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -30,14 +31,23 @@ def test_no_join_of_callers_strings_is_a_token(parts: list[str]) -> None:
     assert seal_joined(parts) == "".join(parts)
 
 
-@given(HOSTILE, st.sampled_from([it for it in TOKENS if " " not in it]), st.data())
-def test_no_token_is_completed_around_a_callers_string(text: str, token: str, data: st.DataObject) -> None:
-    """Not even by a template that writes the beginning of a token before it and the end behind it."""
-    before = token[: data.draw(st.integers(0, len(token) - 1))]
-    after = token[data.draw(st.integers(1, len(token))) :]
+@pytest.mark.parametrize("token", [it for it in TOKENS if " " not in it])
+def test_no_token_is_completed_around_a_callers_string(token: str) -> None:
+    """Not even by a template that writes the beginning of a token before it and the end behind it, for any part between."""
     guard = TokenGuard({token: "[sealed]"})
-    (marked,), mark = guard.mark([text])
-    assert guard.seal(f"{before}{marked}{after}", mark) == f"{before}{text}{after}"
+    for start, end in combinations(range(len(token) + 1), 2):
+        (marked,), mark = guard.mark([token[start:end]])
+        assert guard.seal(f"{token[:start]}{marked}{token[end:]}", mark) == token
+
+
+@given(HOSTILE, HOSTILE, st.sampled_from(TOKENS), st.data())
+def test_no_token_is_completed_at_an_edge_of_a_callers_string(before: str, behind: str, token: str, data: st.DataObject) -> None:
+    """The template writes one half, a caller's string ends or begins with the other."""
+    cut = data.draw(st.integers(1, len(token.strip()) - 1))
+    beginning, end = token.strip()[:cut], token.strip()[cut:]
+    guard = TokenGuard({token.strip(): "[sealed]"})
+    (first, second), mark = guard.mark([before + beginning, end + behind])
+    assert guard.seal(f"{first}{end}|{beginning}{second}", mark) == f"{before}{token.strip()}|{token.strip()}{behind}"
 
 
 @given(HOSTILE)

@@ -70,6 +70,11 @@ def test_of_stops_that_end_together_the_longest_counts() -> None:
     assert run(["###", "\n###"], ["a\n", "##", "#"]) == ("a", "\n###")
 
 
+def test_a_stop_inside_the_beginning_of_another_counts() -> None:
+    """It is complete, the longer one is not."""
+    assert run(["abc", "b"], ["xa", "bd"]) == ("xa", "b")
+
+
 def test_a_stop_is_recognised_with_its_last_character() -> None:
     """The answer need not go on to see whether a longer stop would follow."""
     assert StopMatcher(["\n", "\n\n"]).feed("a\n") == ("a", "\n")

@@ -1,0 +1,144 @@
+"""The whole system on one machine: model, Triton, router and a trace collector. Used by `tidegate up`, the demo and the e2e tests.
+
+Everything it starts is what a deployment runs, as processes of their own; only the trace collector lives in the caller's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from server.assets import resolve
+from server.build import render_repository
+from server.catalogue import DEFAULT_MODEL
+from server.collector import Collector
+from server.launch import Triton, TritonOptions
+
+TEMPLATE = Path(__file__).parents[1] / "model_repository"
+START_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What to run: a model (name, folder, .gguf or Hugging Face id), the engine's profile.
+
+    `engine` overrides values of config.pbtxt, `router` is TOML appended to the router's. `worker` is the gRPC address of a Triton that runs already; then none is started. Port 0 takes a free one.
+    """
+
+    model: str = DEFAULT_MODEL
+    profile: str = "fast"
+    port: int = 0
+    metrics_port: int = 0
+    worker: str = ""
+    engine: Mapping[str, str] = field(default_factory=dict)
+    router: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A running system."""
+
+    router: str
+    metrics: str
+    worker: str
+    triton: Triton | None
+    router_process: asyncio.subprocess.Process
+    collector: Collector
+
+
+class StackFailed(Exception):
+    """A part of the stack did not start or ended; the message says which and why."""
+
+
+@asynccontextmanager
+async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
+    """Starts everything and stops it in reverse order. Raises StackFailed, LaunchError or AssetError."""
+    folder = await asyncio.to_thread(resolve, options.model)
+    async with AsyncExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-")))
+        collector = Collector.start("127.0.0.1")
+        stack.callback(collector.close)
+        triton = None if options.worker else await stack.enter_async_context(await _start_triton(options, folder, work, collector))
+        worker = triton.endpoints.grpc if triton else options.worker
+        config = work / "router.toml"
+        config.write_text(router_config(options, folder, worker, collector.url))
+        process, router, metrics = await _start_router(config, stack)
+        await _wait_serving(router)
+        yield Stack(router, metrics, worker, triton, process, collector)
+
+
+def router_config(options: StackOptions, folder: Path, worker: str, trace_url: str) -> str:
+    """The router's TOML for this stack."""
+    return f"""\
+listen = "127.0.0.1:{options.port}"
+
+[[models]]
+name = "{folder.name}"
+path = "{folder}"
+workers = ["{worker}"]
+
+[telemetry]
+otlp_endpoint = "{trace_url}"
+metrics_listen = "127.0.0.1:{options.metrics_port}"
+
+{options.router}
+"""
+
+
+async def _start_triton(options: StackOptions, folder: Path, work: Path, collector: Collector) -> Triton:
+    values = {
+        "engine": "openvino",
+        "model_dir": str(folder),
+        "model_name": folder.name,
+        "profile": options.profile,
+        "otlp_url": collector.url,
+        **options.engine,
+    }
+    repository = render_repository(TEMPLATE, work / "model_repository", values)
+    return await Triton.start(TritonOptions(repository, trace_url=collector.url))
+
+
+async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.subprocess.Process, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "router", str(config)),
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C in the terminal is for this process, which stops the parts in order
+    )
+    stack.push_async_callback(_stop_process, process)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            line = (await process.stdout.readline()).decode()
+    except TimeoutError:
+        raise StackFailed("the router did not start in time") from None
+    if not line.startswith("router ready on "):
+        raise StackFailed("the router did not start; see its message above")
+    router, _, metrics = line.removeprefix("router ready on ").strip().partition(", metrics on ")
+    return process, router, metrics
+
+
+async def _stop_process(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    await process.wait()
+
+
+async def _wait_serving(router: str) -> None:
+    """Waits until the router has its worker."""
+    async with grpc.aio.insecure_channel(router) as channel:
+        watch = HealthStub(channel).Watch(HealthCheckRequest(), timeout=START_S)
+        try:
+            async for response in watch:
+                if response.status == HealthCheckResponse.SERVING:
+                    return
+        except grpc.aio.AioRpcError:
+            raise StackFailed("the router found no worker in time") from None

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import grpc
@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from tidegate.v1 import chat_service_pb2_grpc
 
 from router.config import Config, ConfigInvalid, Telemetry
+from router.model import WorkerLoad
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.routing.workers import Workers
@@ -60,6 +61,8 @@ def build(config: Config) -> App:
     provider = _build_provider(config.telemetry)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
+    for lane in workers:
+        export_lane(metrics, lane)
     pipeline = Pipeline(models, workers, config.limits, Tracing(provider), metrics)
     service = ChatService(pipeline, config.limits, config.timeouts, metrics)
     return App(config, workers, service, health, provider, registry, executor)
@@ -68,6 +71,13 @@ def build(config: Config) -> App:
 def publish_health(health: Health, workers: Workers) -> None:
     """Tells the health service which models have a worker."""
     health.publish({model: workers.is_served(model) for model in workers.models})
+
+
+def export_lane(metrics: Metrics, lane: Lane) -> None:
+    """Shows a worker's state and load on /metrics, read from its lane at each scrape."""
+    metrics.worker_up.labels(lane.address).set_function(lambda: float(lane.up))
+    for figure in fields(WorkerLoad):
+        metrics.worker_load.labels(lane.address, figure.name).set_function(lambda name=figure.name: float(getattr(lane.load, name)))
 
 
 @dataclass(frozen=True, slots=True)

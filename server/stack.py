@@ -29,9 +29,10 @@ START_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What to run: a model (name, folder, .gguf or Hugging Face id), the engine's profile.
+    """What to run: a model (name, folder, .gguf or Hugging Face id) and the engine's profile. Port 0 takes a free one.
 
-    `engine` overrides values of config.pbtxt, `router` is TOML appended to the router's. `worker` is the gRPC address of a Triton that runs already; then none is started. Port 0 takes a free one.
+    `worker` is the gRPC address of a Triton that runs already; then none is started. `engine` overrides values of config.pbtxt, and
+    `router` is TOML appended to the router's configuration.
     """
 
     model: str = DEFAULT_MODEL

@@ -1,0 +1,24 @@
+"""The real system for end-to-end tests: Triton's binary, the language model, a router in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from server.stack import Stack, StackOptions, run_stack
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here shares one event loop: Triton is killed when the thread that started it ends."""
+    for item in items:
+        if "/e2e/" in str(item.path):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stack() -> AsyncIterator[Stack]:
+    """A stack whose engine answers a batch exactly as each request alone; shared, so tests must leave it as it was."""
+    async with run_stack(StackOptions(profile="deterministic")) as running:
+        yield running

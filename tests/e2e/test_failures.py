@@ -1,0 +1,78 @@
+"""Killing things for real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import grpc
+import pytest
+from tidegate import Client, TidegateError, user
+
+from server.launch import Triton
+from server.stack import Stack, StackOptions, run_stack
+from tests.e2e.asking import answer, is_serving, resident_kib
+
+
+async def test_killing_triton_fails_its_turns_and_the_router_recovers() -> None:
+    """kill -9 of Triton: every turn fails UNAVAILABLE within 2 s, health goes NOT_SERVING, and all is well when Triton is back."""
+    async with run_stack(StackOptions(engine={"engine": "scripted", "step_us": "5000"})) as stack:
+        assert stack.triton is not None
+        async with Client(stack.router) as client, client.session() as session:
+            turns = [await session.start(user("go"), max_output_tokens=5000) for _ in range(8)]
+            await asyncio.sleep(0.3)
+            os.kill(stack.triton.pid, signal.SIGKILL)
+            killed = time.monotonic()
+            errors = await asyncio.gather(*(turn.text() for turn in turns), return_exceptions=True)
+            assert time.monotonic() - killed < 2.0
+        assert {error.code for error in errors if isinstance(error, TidegateError)} == {grpc.StatusCode.UNAVAILABLE}
+        assert not await is_serving(stack.router)
+        with pytest.raises(TidegateError) as refused:
+            await answer(stack.router, "go")
+        assert refused.value.reason == "NO_WORKER"
+        async with await Triton.start(stack.triton.restart_options()):
+            for _ in range(100):
+                if await is_serving(stack.router):
+                    break
+                await asyncio.sleep(0.1)
+            assert len(await answer(stack.router, "go", max_tokens=5)) == 5
+
+
+async def test_a_cancel_storm_leaves_nothing_behind() -> None:
+    """5,000 streams cancelled after a few tokens: the engine is empty, the router's memory is within 10 % of where it was."""
+    async with run_stack(StackOptions(engine={"engine": "scripted", "step_us": "1000"})) as stack:
+        pid = stack.router_process.pid
+        await _storm(stack, 1000)
+        before = resident_kib(pid)
+        await _storm(stack, 5000)
+        assert await answer(stack.router, "still there?", max_tokens=5) != ""
+        assert resident_kib(pid) < before * 1.1
+
+
+async def test_sigterm_drains_the_router() -> None:
+    """SIGTERM: the running turn finishes, the caller is told to go, and the router exits with 0."""
+    async with run_stack(StackOptions(engine={"engine": "scripted", "step_us": "10000"})) as stack:
+        async with Client(stack.router) as client, client.session() as session:
+            turn = await session.start(user("go"), max_output_tokens=100)
+            await asyncio.sleep(0.2)
+            stack.router_process.terminate()
+            assert len(await turn.text()) == 100
+        assert await stack.router_process.wait() == 0
+
+
+async def _storm(stack: Stack, streams: int) -> None:
+    """Opens streams, 50 at a time, and drops each after three tokens."""
+    async with Client(stack.router) as client:
+        places = asyncio.Semaphore(50)
+
+        async def drop_one() -> None:
+            async with places, client.session() as session:
+                seen = 0
+                async for event in await session.start(user("go"), max_output_tokens=1000):
+                    seen += event.HasField("text_delta")
+                    if seen == 3:
+                        break
+
+        await asyncio.gather(*(drop_one() for _ in range(streams)))

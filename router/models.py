@@ -29,7 +29,7 @@ class Model:
     async def encode(self, messages: Sequence[Message]) -> list[int]:
         """The prompt's token ids. Raises CallerError FIELD_INVALID when the model's chat template takes no such conversation."""
         plain = [_as_template_sees(message) for message in messages]
-        if sum(len(message["content"] or "") for message in plain) <= _INLINE_CHARS:
+        if sum(map(_count_chars, messages)) <= _INLINE_CHARS:
             return self._encode(plain)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, plain)
 
@@ -56,6 +56,10 @@ class Models:
         if model is None:
             raise model_unknown()
         return model
+
+
+def _count_chars(message: Message) -> int:
+    return len(message.content or "") + sum(len(call.arguments) for call in message.tool_calls)
 
 
 def _as_template_sees(message: Message) -> dict[str, Any]:

@@ -30,6 +30,7 @@ PROTOBUF = "application/x-protobuf"
 BODY_BYTES = 4 << 20
 CHUNK_BYTES = 64 << 10
 CLIENT_TIMEOUT_S = 10.0
+CLOSE_POLL_S = 0.05
 GZIP_WBITS = 31
 BAR_WIDTH = 40
 
@@ -89,7 +90,7 @@ class Collector:
     def __init__(self, server: ThreadingHTTPServer, store: TraceStore) -> None:
         self._server = server
         self._store = store
-        self._thread = threading.Thread(target=server.serve_forever, name="collector", daemon=True)
+        self._thread = threading.Thread(target=server.serve_forever, args=(CLOSE_POLL_S,), name="collector", daemon=True)
         self._thread.start()
 
     @classmethod
@@ -171,14 +172,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: exporters post several times a second."""
 
     def _read_body(self) -> bytes:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        given = self.headers.get("Content-Length", "")
+        if not (given.isascii() and given.isdecimal()):
             raise ExportRefused(HTTPStatus.LENGTH_REQUIRED, "Content-Length must be given")
-        if int(length) <= BODY_BYTES:
-            return self.rfile.read(int(length))
+        length = int(given)
+        if length <= BODY_BYTES:
+            return self.rfile.read(length)
         # Read to its end all the same: closing on unread bytes would reset the connection under the answer.
-        for _ in range(0, int(length), CHUNK_BYTES):
-            self.rfile.read(CHUNK_BYTES)
+        for at in range(0, length, CHUNK_BYTES):
+            self.rfile.read(min(CHUNK_BYTES, length - at))
         raise ExportRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY_BYTES} bytes")
 
     def _answer(self, content_type: str, body: bytes) -> None:

@@ -46,7 +46,7 @@ class Frame:
         if output.log_probs is None and self.log_probs is None:
             return
         before = self.log_probs if self.log_probs is not None else [0.0] * len(self.output_ids)
-        self.log_probs = before + (output.log_probs or [0.0] * len(output.tokens))
+        self.log_probs = before + _log_probs(output)
 
 
 class Lane:
@@ -104,9 +104,14 @@ def describe_end(timing: Timing | None, error: str | None) -> dict[str, object]:
     return ({} if timing is None else asdict(timing)) | ({} if error is None else {"error": error})
 
 
+def _log_probs(output: Output) -> list[float]:
+    """One for each token; zeros where the request asked for none."""
+    return [0.0] * len(output.tokens) if output.log_probs is None else output.log_probs
+
+
 def _merge(first: Output, second: Output) -> Output:
     if first.log_probs is not None or second.log_probs is not None:
-        first.log_probs = (first.log_probs or []) + (second.log_probs or [])
+        first.log_probs = _log_probs(first) + _log_probs(second)
     first.tokens = first.tokens + second.tokens
     first.finish, first.timing, first.error = second.finish, second.timing, second.error
     return first

@@ -107,7 +107,7 @@ class Triton:
         return self._process.pid
 
     async def wait(self) -> int:
-        """Return Triton's exit code, or minus the signal that killed it, once nothing of it is left."""
+        """Return Triton's exit code, or minus the signal that killed it, once the rest of its group has been killed too."""
         return await asyncio.shield(self._exit)
 
     async def stop(self) -> int:

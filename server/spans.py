@@ -11,7 +11,7 @@ from collections.abc import Callable
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -20,14 +20,14 @@ from server.engine.base import Finish, Output, Timing
 
 
 class EngineSpans:
-    """Writes engine spans to an OTLP/HTTP endpoint; with an empty endpoint, nowhere."""
+    """Hands engine spans to a processor; without one, none are made."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, processor: SpanProcessor | None) -> None:
         self._provider = TracerProvider(resource=Resource.create({"service.name": "tidegate-engine"}))
-        if endpoint:
-            self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint), schedule_delay_millis=500))
+        if processor:
+            self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("tidegate.engine")
-        self._enabled = bool(endpoint)
+        self._enabled = processor is not None
 
     def open_request(self, trace_context: str | None) -> Callable[[Output], None]:
         """What to call when the request ends. `trace_context` is Triton's JSON of W3C headers, or None when it is not traced."""
@@ -40,6 +40,11 @@ class EngineSpans:
     def close(self) -> None:
         """Exports what is left."""
         self._provider.shutdown()
+
+
+def export_to(endpoint: str) -> SpanProcessor | None:
+    """Exports to an OTLP/HTTP endpoint in batches; nothing for an empty endpoint."""
+    return BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint), schedule_delay_millis=500) if endpoint else None
 
 
 def _read_carrier(trace_context: str) -> dict[str, str]:

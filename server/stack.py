@@ -46,7 +46,7 @@ class StackOptions:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running system."""
+    """A running system; `repository` is the model repository that was rendered for its Triton."""
 
     router: str
     metrics: str
@@ -54,6 +54,7 @@ class Stack:
     triton: Triton | None
     router_process: asyncio.subprocess.Process
     collector: Collector
+    repository: Path
 
 
 class StackFailed(Exception):
@@ -68,13 +69,16 @@ async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-")))
         collector = Collector.start("127.0.0.1")
         stack.callback(collector.close)
-        triton = None if options.worker else await stack.enter_async_context(await _start_triton(options, folder, work, collector))
+        repository = _render(options, folder, work, collector.url)
+        triton = None if options.worker else await Triton.start(TritonOptions(repository, trace_url=collector.url))
+        if triton:
+            stack.push_async_callback(triton.stop)
         worker = triton.endpoints.grpc if triton else options.worker
         config = work / "router.toml"
         config.write_text(router_config(options, folder, worker, collector.url))
         process, router, metrics = await _start_router(config, stack)
         await _wait_serving(router)
-        yield Stack(router, metrics, worker, triton, process, collector)
+        yield Stack(router, metrics, worker, triton, process, collector, repository)
 
 
 def router_config(options: StackOptions, folder: Path, worker: str, trace_url: str) -> str:
@@ -95,17 +99,16 @@ metrics_listen = "127.0.0.1:{options.metrics_port}"
 """
 
 
-async def _start_triton(options: StackOptions, folder: Path, work: Path, collector: Collector) -> Triton:
+def _render(options: StackOptions, folder: Path, work: Path, trace_url: str) -> Path:
     values = {
         "engine": "openvino",
         "model_dir": str(folder),
         "model_name": folder.name,
         "profile": options.profile,
-        "otlp_url": collector.url,
+        "otlp_url": trace_url,
         **options.engine,
     }
-    repository = render_repository(TEMPLATE, work / "model_repository", values)
-    return await Triton.start(TritonOptions(repository, trace_url=collector.url))
+    return render_repository(TEMPLATE, work / "model_repository", values)
 
 
 async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.subprocess.Process, str, str]:

@@ -111,7 +111,8 @@ class Stepper:
             self._drop_leavers()
             self._send_frames()
         self._end_all("the worker is stopping")
-        self._engine.close()
+        if not self._down:
+            self._engine.close()
 
     def _take_commands(self) -> None:
         try:
@@ -122,10 +123,13 @@ class Stepper:
             pass
 
     def _patience(self) -> float:
-        return 0.0 if self._engine.has_work() else HEARTBEAT_S
+        return 0.0 if self._has_work() else HEARTBEAT_S
+
+    def _has_work(self) -> bool:
+        return not self._down and self._engine.has_work()
 
     def _step(self) -> None:
-        if not self._engine.has_work():
+        if not self._has_work():
             return
         try:
             outputs = self._engine.step()
@@ -194,10 +198,14 @@ class Stepper:
             self._lanes[address.lane][0].open_request(address.request, request.number)
 
     def _refuse(self, message: str, reply: Reply, address: Address | None) -> None:
-        """Tells the lane too: the router listens there, not to the request's own response."""
-        if address and address.lane in self._lanes:
-            self._lanes[address.lane][0].add(address.request, Output(0, [], Finish.REFUSED, error=message))
-        reply.refuse(message)
+        """Tells it on the lane, where the router listens; on the request's own response when the lane has no place for it."""
+        lane = self._lanes[address.lane][0] if address and address.lane in self._lanes else None
+        if address is None or lane is None or address.request in lane.numbers:
+            reply.refuse(message)
+            return
+        refusal = Output(0, [], Finish.REFUSED, error=message)
+        lane.add(address.request, refusal)
+        reply.end(refusal)
 
     def _cancel(self, name: str, requests: Sequence[int]) -> None:
         if name not in self._lanes:

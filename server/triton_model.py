@@ -26,7 +26,7 @@ import triton_python_backend_utils as pb_utils
 from server.engine.base import Engine, Finish, Output, Request, Sampling
 from server.lanes import Frame
 from server.options import EngineOptions, build_engine, read_options
-from server.spans import EngineSpans
+from server.spans import EngineSpans, export_to
 from server.stepper import Address, Stepper
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -51,7 +51,7 @@ class TidegateModel:
         """Loads the engine; Triton reports the model ready when this returns."""
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
         options = read_options(json.loads(args["model_config"])["parameters"])
-        self._spans = EngineSpans(options.otlp_url)
+        self._spans = EngineSpans(export_to(options.otlp_url))
         self._stepper = Stepper(lambda: self._build(options))
         self._thread = threading.Thread(target=self._stepper.run, name="engine")
         self._thread.start()
@@ -83,19 +83,19 @@ class TidegateModel:
         return {"generate": self._generate, "attach": self._attach, "cancel": self._cancel, "ack": self._acknowledge}
 
     def _generate(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        address = Address(parameters["lane"], int(parameters["request"])) if "lane" in parameters else None
+        address = Address(parameters["lane"], int(_required(parameters, "request"))) if "lane" in parameters else None
         reply = _Reply(sender, self._spans.open_request(request.trace().get_context()), on_lane=address is not None)
         self._stepper.generate(read_request(tensors), reply, address)
 
     def _attach(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        self._stepper.attach(parameters["lane"], _LaneReply(sender))
+        self._stepper.attach(_required(parameters, "lane"), _LaneReply(sender))
 
     def _cancel(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        self._stepper.cancel(parameters["lane"], tensors["request_ids"].ravel().tolist())
+        self._stepper.cancel(_required(parameters, "lane"), _required(tensors, "request_ids").ravel().tolist())
         sender.send(flags=FINAL)
 
     def _acknowledge(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        self._stepper.acknowledge(parameters["lane"], int(parameters["sequence"]))
+        self._stepper.acknowledge(_required(parameters, "lane"), int(_required(parameters, "sequence")))
         sender.send(flags=FINAL)
 
 
@@ -118,7 +118,7 @@ class _Reply:
             self._sender.send(flags=FINAL)
 
     def refuse(self, message: str) -> None:
-        self.end(Output(0, [], Finish.REFUSED, error=message))
+        _send_error(self._sender, message)
 
     def is_cancelled(self) -> bool:
         return bool(self._sender.is_cancelled())
@@ -145,17 +145,23 @@ class _LaneReply:
 
 def read_request(tensors: Mapping[str, Any]) -> Request:
     """A generation from its tensors. Raises ValueError naming the tensor."""
-    if "input_ids" not in tensors:
-        raise ValueError("input_ids: not present in the request")
+    prompt = _required(tensors, "input_ids").ravel().tolist()
     end_id, output_len = _scalar(tensors, "end_id"), _scalar(tensors, "request_output_len")
     return Request(
         number=0,
-        prompt=tensors["input_ids"].ravel().tolist(),
+        prompt=prompt,
         max_new_tokens=DEFAULT_OUTPUT_TOKENS if output_len is None else output_len,
         sampling=Sampling(**{ours: _scalar(tensors, theirs) for ours, theirs in _SAMPLING}),
         end_ids=() if end_id is None else (end_id,),
         log_probs=bool(_scalar(tensors, "return_log_probs")),
     )
+
+
+def _required(values: Mapping[str, Any], name: str) -> Any:
+    """A parameter or tensor. Raises ValueError naming it."""
+    if name not in values:
+        raise ValueError(f"{name}: not present in the request")
+    return values[name]
 
 
 def _scalar(tensors: Mapping[str, Any], name: str) -> Any:

@@ -87,7 +87,7 @@ def read_frame(response: triton.ModelInferResponse) -> Frame:
             description=_read_description(details),
             entries=list(_read_entries(raw, {detail.get("request"): detail for detail in details})),
         )
-    except (KeyError, ValueError, TypeError, IndexError, struct.error) as error:
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, struct.error) as error:
         raise FrameInvalid(f"not a lane frame: {type(error).__name__}") from error
 
 
@@ -96,6 +96,8 @@ def _read_entries(raw: Mapping[str, bytes], details: Mapping[int | None, Mapping
     for request, count, finish in zip(_numbers(raw["request"], "q"), _numbers(raw["counts"], "i"), raw["finish"], strict=True):
         yield Entry(request, tokens[at : at + count], WorkerFinish(finish), details.get(request))
         at += count
+    if at != len(tokens):
+        raise ValueError("counts and tokens differ")
 
 
 def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription | None:

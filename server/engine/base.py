@@ -7,9 +7,9 @@ TensorRT-LLM's, so that its LLM API fits behind the same port.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 from typing import Protocol
 
 
@@ -49,12 +49,31 @@ class Sampling:
     min_tokens: int | None = None
 
 
+class GuideKind(StrEnum):
+    """What a guide's text is; the values are TensorRT-LLM's `guided_decoding_guide_type`."""
+
+    JSON = "json"
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    EBNF_GRAMMAR = "ebnf_grammar"
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """Guided decoding: the answer conforms to `text`, a schema, regex or grammar; empty for JSON."""
+
+    kind: GuideKind
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One generation.
 
     `number` is unique for the engine's life. `prompt` holds token ids. `max_new_tokens` bounds the answer, the end token not counted.
-    `end_ids` end the answer and are not part of it; empty means the model's own.
+    `end_ids` end the answer and are not part of it; empty means the model's own. `stop_ids` end it too and are part of it, as
+    TensorRT-LLM's stop words are. `cache_salt` keeps prefix reuse inside those who use the same one. `lora` names an adapter.
+    `trace_headers` are W3C headers for engines that write spans of their own.
     """
 
     number: int
@@ -62,7 +81,12 @@ class Request:
     max_new_tokens: int
     sampling: Sampling = Sampling()
     end_ids: tuple[int, ...] = ()
+    stop_ids: tuple[int, ...] = ()
     log_probs: bool = False
+    guide: Guide | None = None
+    cache_salt: str = ""
+    lora: str = ""
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +175,12 @@ class Engine(Protocol):
         """The load after the last step."""
         ...
 
+    def take_kv_events(self) -> list[Mapping[str, object]]:
+        """KV cache events since the last call, oldest first, as TensorRT-LLM's serializer gives them; none where the engine has none."""
+        ...
+
     def close(self) -> None:
-        """Frees everything; the engine is not used afterwards."""
+        """Frees everything; afterwards only `has_work` may be called, and is False."""
         ...
 
 
@@ -168,6 +196,10 @@ def check_request(request: Request, engine: Description) -> None:
         raise RequestRefused(f"input_ids: token ids must be from 0 to {engine.vocabulary - 1}")
     if request.max_new_tokens < 1:
         raise RequestRefused("request_output_len: must be at least 1")
+    if any(not 0 <= token < engine.vocabulary for token in request.end_ids):
+        raise RequestRefused(f"end_id: must be from 0 to {engine.vocabulary - 1}")
+    if (request.sampling.min_tokens or 0) > request.max_new_tokens:
+        raise RequestRefused("min_tokens: must be at most request_output_len")
     total = len(request.prompt) + request.max_new_tokens
     room = min(engine.context_tokens, engine.pool_tokens)
     if total > room:
@@ -189,8 +221,8 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("temperature", 0.0, 100.0),
     ("top_k", 0, 2**31 - 1),
     ("top_p", 1e-6, 1.0),
-    ("min_p", 0.0, 1.0),
-    ("repetition_penalty", 1e-3, 100.0),
+    ("min_p", 0.0, 1 - 1e-6),
+    ("repetition_penalty", 1e-6, 100.0),
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),
     ("min_tokens", 0, 2**31 - 1),

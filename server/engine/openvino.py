@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,9 @@ class OpenVinoEngine:
             tokens_per_block=TOKENS_PER_BLOCK,
             step_us=self._step_us,
         )
+
+    def take_kv_events(self) -> list[Mapping[str, object]]:
+        return []
 
     def close(self) -> None:
         self._running.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from server.engine.base import (
@@ -123,6 +123,9 @@ class ScriptedEngine:
             tokens_per_block=self._description.tokens_per_block,
             step_us=round(self._step_s * 1e6),
         )
+
+    def take_kv_events(self) -> list[Mapping[str, object]]:
+        return []
 
     def close(self) -> None:
         self._running.clear()

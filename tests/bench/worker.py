@@ -44,6 +44,7 @@ class Worker:
     script: Iterable[Item] | Callable[[Request], Iterable[Item]] = ("ok",)
     step_s: float = 0.002
     kv_blocks: int = 2048
+    max_sequences: int = 64
     address: str = ""
     engines: list[ScriptedEngine] = field(default_factory=list)
     _server: grpc.aio.Server | None = None
@@ -88,7 +89,7 @@ class Worker:
         self._server = self._model = None
 
     def _build_engine(self) -> Engine:
-        options = EngineOptions(self.folder, "scripted-model", "scripted", kv_blocks=self.kv_blocks)
+        options = EngineOptions(self.folder, "scripted-model", "scripted", kv_blocks=self.kv_blocks, max_num_seqs=self.max_sequences)
         self.engines.append(ScriptedEngine(describe_folder(options), self._actions, self.step_s))
         return self.engines[-1]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from pathlib import Path
 
-COMMAND = (sys.executable, "-m", "tidegate.cli")
+TIDEGATE = Path(sys.executable).with_name("tidegate")
 
 
 async def test_the_demo_ends_with_its_line() -> None:
@@ -20,7 +21,7 @@ async def test_the_demo_ends_with_its_line() -> None:
 
 async def _run(*arguments: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
-        *COMMAND, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, stdin=asyncio.subprocess.DEVNULL
+        TIDEGATE, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, stdin=asyncio.subprocess.DEVNULL
     )
     output, _ = await process.communicate()
     return process.returncode, output.decode()

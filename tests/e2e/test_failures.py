@@ -13,6 +13,7 @@ from tidegate import Client, TidegateError, user
 
 from server.launch import Triton
 from server.stack import Stack, StackOptions, run_stack
+from server.triton_options import TritonOptions
 from tests.e2e.asking import answer, is_serving, resident_kib
 
 
@@ -32,7 +33,7 @@ async def test_killing_triton_fails_its_turns_and_the_router_recovers() -> None:
         with pytest.raises(TidegateError) as refused:
             await answer(stack.router, "go")
         assert refused.value.reason == "NO_WORKER"
-        async with await Triton.start(stack.triton.restart_options()):
+        async with await Triton.start(TritonOptions(stack.repository, grpc_port=int(stack.worker.rpartition(":")[2]))):
             for _ in range(100):
                 if await is_serving(stack.router):
                     break

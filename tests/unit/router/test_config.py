@@ -1,0 +1,125 @@
+"""The configuration file: what is given, what is defaulted, and how faults are told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router import config as config_module
+from router.config import Config, ConfigInvalid, load_config, read_config
+
+MODEL = {"name": "small", "path": "/models/small", "workers": ["127.0.0.1:8001"]}
+MINIMAL: dict[str, Any] = {"models": [MODEL]}
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    path = folder / "router.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_one_model_is_enough() -> None:
+    """Everything else has a default."""
+    config = read_config(MINIMAL)
+    assert config.listen == "127.0.0.1:8500"
+    assert config.models[0].path == Path("/models/small")
+    assert config.models[0].workers == ("127.0.0.1:8001",)
+    assert config.models[0].default_output_tokens == 512
+    assert config.telemetry.otlp_endpoint == ""
+
+
+def test_the_example_in_the_docstring_is_a_valid_file(tmp_path: Path) -> None:
+    """What the module shows can be copied."""
+    assert config_module.__doc__ is not None
+    _, _, example = config_module.__doc__.partition("\n\n")
+    assert load_config(write(tmp_path, example)).models[0].name == "smollm2-135m"
+
+
+def test_sections_are_read(tmp_path: Path) -> None:
+    """A TOML file with every section gives its values; what a section leaves out keeps its default."""
+    text = """
+    listen = "0.0.0.0:9000"
+    [[models]]
+    name = "small"
+    path = "/models/small"
+    workers = ["a:1", "b:1"]
+    default_output_tokens = 16
+    [limits]
+    max_stops = 4
+    [timeouts]
+    idle_s = 2
+    [telemetry]
+    otlp_endpoint = "http://127.0.0.1:4318/v1/traces"
+    sample_ratio = 0.5
+    """
+    config = load_config(write(tmp_path, text))
+    assert config.models[0].workers == ("a:1", "b:1")
+    assert (config.limits.max_stops, config.limits.max_messages) == (4, 1024)
+    assert (config.timeouts.idle_s, config.timeouts.first_token_s) == (2.0, 60.0)
+    assert config.telemetry.sample_ratio == 0.5
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({}, "models"),
+        ({"models": []}, "models"),
+        ({**MINIMAL, "lisen": "x"}, "lisen"),
+        ({**MINIMAL, "limits": {"max_stop": 1}}, "limits.max_stop"),
+        ({**MINIMAL, "limits": {"max_stops": 0}}, "limits.max_stops"),
+        ({**MINIMAL, "limits": {"max_stops": "many"}}, "limits.max_stops"),
+        ({**MINIMAL, "timeouts": {"idle_s": 0}}, "timeouts.idle_s"),
+        ({**MINIMAL, "timeouts": {"idle_s": float("nan")}}, "timeouts.idle_s"),
+        ({**MINIMAL, "telemetry": {"sample_ratio": 1.5}}, "telemetry.sample_ratio"),
+        ({**MINIMAL, "telemetry": {"otlp_protocol": "udp"}}, "telemetry.otlp_protocol"),
+        ({"models": [MODEL, {**MODEL, "name": "other", "workers": []}]}, "models.1.workers"),
+        ({"models": [{**MODEL, "name": "a b"}]}, "models.0.name"),
+        ({"models": [{"name": "small", "workers": ["a:1"]}]}, "models.0.path"),
+    ],
+)
+def test_a_fault_is_told_with_its_path(values: dict[str, Any], path: str) -> None:
+    """An unknown key, a missing one and a wrong value name the key they concern."""
+    with pytest.raises(ConfigInvalid, match=f"^{re.escape(path)}: "):
+        read_config(values)
+
+
+def test_each_fault_has_its_line() -> None:
+    """All of them are told at once."""
+    with pytest.raises(ConfigInvalid) as invalid:
+        read_config({**MINIMAL, "lisen": "x", "limits": {"max_stops": 0}})
+    assert sorted(line.partition(":")[0] for line in str(invalid.value).splitlines()) == ["limits.max_stops", "lisen"]
+
+
+def test_two_models_of_one_name_are_refused() -> None:
+    """Callers could not tell which they get."""
+    with pytest.raises(ConfigInvalid, match="models: .*two models have the same name"):
+        read_config({"models": [MODEL, MODEL]})
+
+
+@pytest.mark.parametrize("text", ["listen = ", b"\xff\xfe"])
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: str | bytes) -> None:
+    """The error begins with the file's path."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigInvalid, match=f"^{re.escape(str(path))}: "):
+        load_config(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """No traceback for a wrong argument."""
+    with pytest.raises(ConfigInvalid, match=r"none\.toml: No such file"):
+        load_config(tmp_path / "none.toml")
+
+
+def test_a_configuration_does_not_change() -> None:
+    """Components share it."""
+    with pytest.raises(ValueError, match="frozen"):
+        read_config(MINIMAL).listen = "elsewhere"
+
+
+def test_a_printed_configuration_can_be_read_back() -> None:
+    """`--print-config` shows what is in force."""
+    config = read_config(MINIMAL)
+    assert Config.model_validate_json(config.model_dump_json()) == config

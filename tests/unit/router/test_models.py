@@ -1,0 +1,111 @@
+"""The models a caller may name, and how their prompts are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config import ModelConfig
+from router.errors import CallerError, Code
+from router.model import Message, Role, ToolCall
+from router.models import Model, Models
+from router.text.tokenizer import Tokenizer
+from tests.models import build_sentencepiece_model
+
+LONG = 20_000
+
+
+class CountingExecutor(Executor):
+    """Runs work at once and counts it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls += 1
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def make_model(folder: Path, executor: Executor, name: str = "test") -> Model:
+    return Model(ModelConfig(name=name, path=folder, workers=("127.0.0.1:1",)), Tokenizer.load(folder), executor)
+
+
+def render(model: Model, ids: list[int]) -> str:
+    """The prompt's text, control tokens by their names."""
+    names = dict(enumerate(("<|endoftext|>", "<|im_start|>", "<|im_end|>")))
+    return b"".join(names[token].encode() if token in names else model.tokenizer.token_bytes[token] for token in ids).decode()
+
+
+async def test_a_conversation_becomes_the_templates_prompt(chatml: Path) -> None:
+    """Roles, contents and tool calls reach the template, which asks for the assistant's next message."""
+    model = make_model(chatml, CountingExecutor())
+    messages = [
+        Message(Role.SYSTEM, "be kind"),
+        Message(Role.USER, "hi"),
+        Message(Role.ASSISTANT, None, (ToolCall("7", "look", '{"at": 1}'),)),
+        Message(Role.TOOL, "seen", tool_call_id="7"),
+    ]
+    assert render(model, await model.encode(messages)) == (
+        "<|im_start|>system\nbe kind<|im_end|>\n"
+        "<|im_start|>user\nhi<|im_end|>\n"
+        '<|im_start|>assistant\n<call>look {"at": 1}</call><|im_end|>\n'
+        "<|im_start|>tool\nseen<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+async def test_short_prompts_are_made_at_once(chatml: Path) -> None:
+    """A hop to a thread would cost more than it spares."""
+    executor = CountingExecutor()
+    await make_model(chatml, executor).encode([Message(Role.USER, "hi")])
+    assert executor.calls == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(Role.USER, "x" * LONG),
+        Message(Role.ASSISTANT, None, (ToolCall("7", "look", f'{{"at": "{"x" * LONG}"}}'),)),
+    ],
+    ids=["content", "tool call"],
+)
+async def test_long_prompts_are_made_in_the_executor(chatml: Path, message: Message) -> None:
+    """The event loop serves others meanwhile, whatever makes the prompt long; the tokens are the same."""
+    executor = CountingExecutor()
+    ids = await make_model(chatml, executor).encode([message])
+    assert executor.calls == 1
+    assert len(ids) > LONG
+
+
+@pytest.mark.parametrize("filler", ["x", "x" * LONG], ids=["inline", "executor"])
+async def test_a_conversation_the_template_refuses_is_the_callers_fault(tmp_path: Path, filler: str) -> None:
+    """A model whose roles must alternate refuses two user messages, and the error shows none of their text."""
+    model = make_model(build_sentencepiece_model(tmp_path), CountingExecutor())
+    with pytest.raises(CallerError) as refused:
+        await model.encode([Message(Role.USER, filler), Message(Role.USER, filler)])
+    assert refused.value.reason == "FIELD_INVALID"
+    assert refused.value.violations[0].field == "messages"
+    assert "Roles must alternate" in refused.value.message
+    assert "xx" not in refused.value.message
+
+
+def test_models_are_found_by_name(chatml: Path) -> None:
+    """The first is the default, which an empty name means."""
+    first, second = (make_model(chatml, CountingExecutor(), name) for name in ("first", "second"))
+    models = Models([first, second])
+    assert (models.find("second"), models.find("first"), models.find("")) == (second, first, first)
+    assert list(models) == [first, second]
+
+
+def test_an_unknown_model_is_not_echoed(chatml: Path) -> None:
+    """The name may be anything, of any length."""
+    with pytest.raises(CallerError) as unknown:
+        Models([make_model(chatml, CountingExecutor())]).find("secret-name")
+    assert (unknown.value.code, unknown.value.reason) == (Code.NOT_FOUND, "MODEL_UNKNOWN")
+    assert "secret-name" not in unknown.value.message

@@ -17,14 +17,14 @@ help: ## Show this list
 install: $(INSTALLED) ## Make .venv with the locked packages
 
 # The lock is complete, so nothing is resolved: --no-deps. (tritonclient[all] would ask for perf-analyzer, which has no build for Debian 12.)
-$(INSTALLED): requirements.lock pyproject.toml clients/python/pyproject.toml
+$(INSTALLED): requirements.lock pyproject.toml clients/python/pyproject.toml clients/loadtest/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
 	  || { echo "Tidegate needs Python 3.11 or 3.12; name one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { echo "this Python cannot make a venv: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e clients/python -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e clients/python -e . -e clients/loadtest
 	@touch $@
 
 .PHONY: run

@@ -66,15 +66,12 @@ class Tracing:
 
     @contextmanager
     def turn(self, caller_headers: Mapping[str, str], model: str) -> Iterator[TurnSpan]:
-        """The span of one turn, under the caller's span where the headers name one."""
+        """The span of one turn, under the caller's span where the headers name one. How the turn ended is for its owner to say."""
         parent = _W3C.extract(caller_headers)
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model, "gen_ai.provider.name": "tidegate"}
         span = self._tracer.start_span(f"chat {model}", context=parent, kind=SpanKind.SERVER, attributes=attributes)
         try:
             yield TurnSpan(span, self._tracer)
-        except BaseException as error:
-            mark_error(span, type(error).__name__)
-            raise
         finally:
             span.end()
 

@@ -11,12 +11,15 @@ costs the tokens of its own requests, whose number their `max_new_tokens` bounds
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from server.engine.base import Description, Finish, Load, Output, Timing
 
 WINDOW = 64
+_REMEMBERED = 1024
+"""Cancels of requests unknown here that are kept: most came just after the end, a few before the beginning."""
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class Lane:
         self._greeting: Description | None = description
         self._numbers: dict[int, int] = {}
         self._news: dict[int, Output] = {}
+        self._cancelled_early: deque[int] = deque(maxlen=_REMEMBERED)
         self._sent = 0
         self._acknowledged = 0
 
@@ -71,7 +75,14 @@ class Lane:
     def close_request(self, request: int) -> int | None:
         """Forgets a request and what it produced; returns the engine's number, or None when it does not run."""
         self._news.pop(request, None)
-        return self._numbers.pop(request, None)
+        number = self._numbers.pop(request, None)
+        if number is None:
+            self._cancelled_early.append(request)
+        return number
+
+    def was_cancelled(self, request: int) -> bool:
+        """Whether the router gave the request up before it came: traced ones come on streams of their own, which a cancel can overtake."""
+        return request in self._cancelled_early
 
     def add(self, request: int, output: Output) -> None:
         """Takes a step's output for a request, merging it with what has not been sent."""

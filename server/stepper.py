@@ -179,6 +179,9 @@ class Stepper:
             self._lanes[name] = (Lane(self._engine.description), reply)
 
     def _generate(self, request: Request, reply: Reply, address: Address | None) -> None:
+        if address and address.lane in self._lanes and self._lanes[address.lane][0].was_cancelled(address.request):
+            reply.end(Output(0, [], Finish.CANCELLED))
+            return
         try:
             self._submit(replace(request, number=self._last_number + 1), reply, address)
         except (RequestRefused, EngineBroken) as error:

@@ -153,11 +153,12 @@ class _Stream:
     def _deliver(self, request: triton.ModelInferRequest, response: pb_utils.InferenceResponse | None, final: bool) -> None:
         self.open -= final
         if response is not None:
-            self.responses.put_nowait(_message(request, response))
+            self.responses.put_nowait(write_response(request, response))
         self.end_if_done()
 
 
-def _message(request: triton.ModelInferRequest, response: pb_utils.InferenceResponse) -> triton.ModelStreamInferResponse:
+def write_response(request: triton.ModelInferRequest, response: pb_utils.InferenceResponse) -> triton.ModelStreamInferResponse:
+    """A response as Triton sends it on a stream."""
     message = triton.ModelStreamInferResponse(infer_response=triton.ModelInferResponse(id=request.id))
     if response.error is not None:
         message.error_message = response.error.message

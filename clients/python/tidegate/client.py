@@ -5,13 +5,14 @@
         async for event in turn:
             print(event.text_delta.text, end="")
 
-A turn is an async iterable of events. Leaving a session cancels the turns that still run.
+A turn is an async iterable of events. Leaving the loop over it early cancels it; leaving a session cancels the turns that still run.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,17 +79,23 @@ class Turn:
         self.usage: Usage | None = None
         self.finish_reason: FinishReason = FinishReason.FINISH_REASON_UNSPECIFIED
         self._session = session
+        self._ended = False
         self._events: asyncio.Queue[Event | TidegateError] = asyncio.Queue()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """The turn's events to the terminal one. Raises TidegateError when it failed, StreamLost when the stream ended first."""
-        while True:
-            event = await self._events.get()
-            if isinstance(event, TidegateError):
-                raise event
-            yield event
-            if event.WhichOneof("event") == "finished":
-                return
+        try:
+            while True:
+                event = await self._events.get()
+                if isinstance(event, TidegateError):
+                    raise event
+                yield event
+                if event.WhichOneof("event") == "finished":
+                    return
+        finally:
+            if not self._ended:
+                with suppress(TidegateError):
+                    await self.cancel()
 
     async def text(self) -> str:
         """Waits for the whole answer. Raises as iterating does."""
@@ -106,6 +113,7 @@ class Turn:
             case "usage":
                 self.usage = event.usage
             case "finished":
+                self._ended = True
                 self.finish_reason = event.finished.finish_reason
             case "failed":
                 self.fail(TidegateError(event.failed.status))
@@ -114,6 +122,7 @@ class Turn:
 
     def fail(self, error: TidegateError) -> None:
         """Ends the iteration with an error."""
+        self._ended = True
         self._events.put_nowait(error)
 
 

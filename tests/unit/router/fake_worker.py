@@ -1,0 +1,65 @@
+"""A worker's lane without a connection: it keeps what it was asked, and the test plays its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from router.errors import TidegateError, no_worker
+from router.model import GenerationRequest, WorkerDescription, WorkerFinish
+from router.upstream.lane import Generation, Lane, OnTokens
+
+CONTEXT = 2048
+POOL = 1024
+
+
+class FakeWorker:
+    """`asked` holds the requests, `cancelled` the numbers of generations that were closed while they ran."""
+
+    def __init__(self, address: str = "127.0.0.1:1", *, up: bool = True, busy: int = 0) -> None:
+        self.address = address
+        self.up = up
+        self.description = WorkerDescription("test", "scripted", "fast", CONTEXT, 266, 8, POOL)
+        self.asked: list[GenerationRequest] = []
+        self.cancelled: list[int] = []
+        self._busy = busy
+        self._running: dict[int, Generation] = {}
+
+    def as_lane(self) -> Lane:
+        """Itself, for constructors that want a lane."""
+        return cast(Lane, self)
+
+    @property
+    def running(self) -> int:
+        return self._busy + len(self._running)
+
+    def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
+        if not self.up:
+            raise no_worker()
+        self.asked.append(request)
+        generation = Generation(len(self.asked), on_tokens, self._close)
+        self._running[generation.number] = generation
+        return generation
+
+    def feed(
+        self,
+        tokens: Sequence[int],
+        finish: WorkerFinish = WorkerFinish.RUNNING,
+        detail: Mapping[str, Any] | None = None,
+        number: int = 1,
+    ) -> None:
+        """One frame's entry for a generation, as the lane's reader gives it."""
+        generation = self._running[number]
+        if finish is not WorkerFinish.RUNNING:
+            del self._running[number]
+        generation.on_tokens(tokens, finish, detail)
+        if finish is not WorkerFinish.RUNNING:
+            generation.end(None)
+
+    def break_down(self, error: TidegateError, number: int = 1) -> None:
+        """The generation cannot go on."""
+        self._running.pop(number).end(error)
+
+    def _close(self, generation: Generation) -> None:
+        if self._running.pop(generation.number, None):
+            self.cancelled.append(generation.number)

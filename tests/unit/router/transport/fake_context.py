@@ -1,0 +1,34 @@
+"""A gRPC servicer context without a call: it keeps what a handler does to it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NoReturn
+
+import grpc
+from google.rpc.status_pb2 import Status
+
+
+class FakeContext:
+    """`written` holds the responses, `code`, `message` and `trailing` what the call was ended with."""
+
+    def __init__(self, metadata: dict[str, str] | None = None) -> None:
+        self.written: asyncio.Queue[Any] = asyncio.Queue()
+        self.code: grpc.StatusCode | None = None
+        self.message = ""
+        self.trailing: tuple[tuple[str, bytes], ...] = ()
+        self._metadata = tuple((metadata or {}).items())
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return self._metadata
+
+    async def write(self, response: Any) -> None:
+        self.written.put_nowait(response)
+
+    async def abort(self, code: grpc.StatusCode, message: str = "", trailing: tuple[tuple[str, bytes], ...] = ()) -> NoReturn:
+        self.code, self.message, self.trailing = code, message, trailing
+        raise grpc.aio.AbortError
+
+    def status(self) -> Status:
+        """The rich status that travels beside the code."""
+        return Status.FromString(dict(self.trailing)["grpc-status-details-bin"])

@@ -18,7 +18,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -134,17 +134,18 @@ class Lane:
     async def _serve(self) -> None:
         async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
             self._stub = GRPCInferenceServiceStub(channel)
-            tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._watch())}
+            call = self._stub.ModelStreamInfer()
+            writer = asyncio.create_task(self._write(call))  # when it fails, the reader tells why
+            tasks = {asyncio.create_task(self._read(call)), asyncio.create_task(self._watch())}
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                await _cancel_all(tasks | self._streams)
+                await _cancel_all(tasks | {writer} | self._streams)
             for task in done:
                 task.result()
 
-    async def _read(self) -> None:
+    async def _read(self, call: Any) -> None:
         self._send(contract.attach(self._name))
-        call = self._stub.ModelStreamInfer(self._outgoing())
         async for response in call:
             if response.error_message:
                 self._take_error(response)
@@ -152,12 +153,12 @@ class Lane:
                 self._take(contract.read_frame(response.infer_response))
         raise LaneBroken("the worker closed the stream")
 
-    async def _outgoing(self) -> AsyncIterator[triton.ModelInferRequest]:
+    async def _write(self, call: Any) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._outbox:
-                yield self._outbox.popleft()
+                await call.write(self._outbox.popleft())
 
     async def _watch(self) -> None:
         """Ends the lane when it is silent, and generations that make no progress."""

@@ -70,7 +70,7 @@ class OpenVinoEngine:
         self._running: dict[int, _Sequence] = {}
         self._cancelled = False
         self._step_us = 0
-        self._pipeline = _load_pipeline(options)
+        self._pipeline = load_pipeline(options)
         self._warm_up()
 
     @property
@@ -223,7 +223,8 @@ _FINISH = {
 }
 
 
-def _load_pipeline(options: EngineOptions) -> Any:
+def load_pipeline(options: EngineOptions) -> Any:
+    """A ContinuousBatchingPipeline on a prepared folder."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = options.kv_blocks
     scheduler.max_num_batched_tokens = options.max_num_batched_tokens

@@ -20,7 +20,7 @@ async def nothing_left_over(caplog: pytest.LogCaptureFixture, capfd: pytest.Capt
     """Fails a test that leaves a task or thread running, or lets the canary out."""
     caplog.set_level(logging.DEBUG)
     yield
-    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, within_s=2.0)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith(_OUR_THREADS)]
     logged = "\n".join(logging.Formatter().format(record) for record in caplog.get_records("call"))
     assert CANARY not in logged + "".join(capfd.readouterr())

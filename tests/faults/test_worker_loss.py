@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from tidegate import Session, TidegateError
-from tidegate.v1.chat_service_pb2 import CompleteRequest, StreamRequest
+from tidegate.v1.chat_service_pb2 import CompleteRequest, StreamRequest, StreamResponse
 from tidegate.v1.event_pb2 import FINISH_REASON_UNSPECIFIED
 from tidegate.v1.turn_pb2 import TurnSpec
 from tritonclient.grpc import service_pb2 as triton
@@ -43,18 +43,24 @@ async def failure_of(session: Session) -> tuple[str, TidegateError]:
     return text, caught.value
 
 
+async def kinds_of(stream: grpc.aio.UnaryStreamCall[StreamRequest, StreamResponse]) -> list[str]:
+    """What kinds of events a Stream call brought before it failed."""
+    kinds: list[str] = []
+    with pytest.raises(grpc.aio.AioRpcError):
+        async for frame in stream:
+            kinds += (str(event.WhichOneof("event")) for event in frame.events)
+    return kinds
+
+
 @pytest.mark.parametrize(("fault", "code", "reason"), FAULTS)
 async def test_a_generation_that_fails_is_never_finished(chatml: Path, fault: Item, code: str, reason: str) -> None:
     """However a worker gives a turn up after some tokens, each kind of call fails with the reason, and the metric counts it."""
     async with run_bench(chatml, Worker(chatml, ["a", fault])) as router, router.client() as client, client.session() as session:
         text, error = await failure_of(session)
         assert (text, error.code.name, error.reason) == ("a", code, reason)
-        with pytest.raises(grpc.aio.AioRpcError) as whole:
-            await client.stub.Complete(CompleteRequest(spec=SPEC))
-        assert whole.value.code().name == code
-        stream = client.stub.Stream(StreamRequest(spec=SPEC))
-        with pytest.raises(grpc.aio.AioRpcError):
-            assert not [event async for frame in stream for event in frame.events if event.HasField("finished")]
+        whole, stream = client.stub.Complete(CompleteRequest(spec=SPEC)), client.stub.Stream(StreamRequest(spec=SPEC))
+        assert "finished" not in await kinds_of(stream)
+        assert {(await stream.code()).name, (await whole.code()).name} == {code}
         assert router.app.registry.get_sample_value("tidegate_turns_total", {"model": "test", "outcome": reason}) == 3
 
 
@@ -80,6 +86,7 @@ async def test_a_worker_cut_off_fails_its_turns_and_is_used_again(chatml: Path) 
         text, error = await turn
         assert set(text) == {"a"}
         assert (error.reason, error.retry_after) == ("WORKER_LOST", 1.0)
+        assert "finished" not in await kinds_of(stream)
         assert {await stream.code(), await whole.code()} == {grpc.StatusCode.UNAVAILABLE}
         _, error = await failure_of(session)
         assert error.reason == "NO_WORKER"

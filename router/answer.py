@@ -10,7 +10,7 @@ from router.errors import TidegateError
 from router.model import Failed, Finished, FinishReason, GenerationRequest, Sink, Started, TurnEvent, WorkerFinish
 from router.telemetry import Metrics, Stopwatch, TurnSpan, mark_error
 from router.turn import Turn
-from router.upstream.lane import Lane
+from router.upstream.worker import Worker
 
 
 class Answer:
@@ -31,7 +31,7 @@ class Answer:
         self._turn = turn
         self._emit([started])
 
-    async def generate(self, worker: Lane, asked: GenerationRequest) -> None:
+    async def generate(self, worker: Worker, asked: GenerationRequest) -> None:
         """Runs the generation until the turn has ended. Leaving it for any reason ends it in the engine."""
         generation = worker.submit(asked, self._take_tokens)
         self._end_generation = generation.close
@@ -60,7 +60,7 @@ class Answer:
         self._book_usage()
 
     def _take_tokens(self, ids: Sequence[int], finish: WorkerFinish, detail: Mapping[str, Any] | None) -> None:
-        """Called from the lane's frame loop, once a step."""
+        """Called by the worker's link, once a step."""
         assert self._turn is not None, "started before it was submitted"
         if ids and not self._turn.usage.completion_tokens:
             self._metrics.first_token.labels(self._model).observe(self._clock.seconds())

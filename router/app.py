@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from tidegate.v1 import chat_service_pb2_grpc
 
 from router.config import Config, ConfigInvalid, Telemetry
-from router.model import WorkerLoad
+from router.model import ModelFacts, WorkerLoad
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.routing.workers import Workers
@@ -36,7 +36,7 @@ from router.transport.grpc_api import ChatService
 from router.transport.health import SERVICE, Health
 from router.transport.requests import ReadingInterceptor
 from router.transport.status import StatusInterceptor
-from router.upstream.lane import Lane
+from router.upstream.worker import Worker
 
 _KEEPALIVE = (
     ("grpc.keepalive_time_ms", 30_000),

@@ -6,6 +6,7 @@ of the API. Messages are short and never hold a prompt, a key or an exception's 
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from enum import Enum
 
@@ -115,6 +116,11 @@ def worker_stalled() -> WorkerError:
     return WorkerError(Code.UNAVAILABLE, "WORKER_STALLED", "the worker made no progress in time", retry_after_s=1.0)
 
 
+def worker_full() -> WorkerError:
+    """The worker's own queue takes no more."""
+    return WorkerError(Code.RESOURCE_EXHAUSTED, "WORKER_FULL", "the worker's queue is full", retry_after_s=1.0)
+
+
 def engine_failed() -> WorkerError:
     """The engine gave this turn up."""
     return WorkerError(Code.INTERNAL, "ENGINE_FAILED", "the engine failed; the answer is incomplete")
@@ -133,3 +139,8 @@ def draining() -> RouterError:
 def internal() -> RouterError:
     """A fault of the router. What happened is in the log under the request id."""
     return RouterError(Code.INTERNAL, "INTERNAL", "internal error; quote the request id")
+
+
+def describe_fault(error: BaseException) -> str:
+    """An unexpected exception for the log: its class and the lines it passed, not its words, which may hold a prompt or a key."""
+    return f"{type(error).__name__}\n{''.join(traceback.format_tb(error.__traceback__))}"

@@ -149,6 +149,16 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the router itself knows of a model, for workers that cannot say it; of the ids that end an answer the first is the main one."""
+
+    name: str
+    end_ids: tuple[int, ...]
+    context_tokens: int
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerDescription:
     """What a worker says of itself; sizes in tokens. `pool_tokens` is what its KV cache holds."""
 

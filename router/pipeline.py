@@ -1,7 +1,7 @@
 """One turn, from the caller to a worker and back. Read this first.
 
 A transport (gRPC, later HTTP) translates and calls `run`; everything that happens to a turn happens here, in order, one line per policy.
-Tokens do not pass through this function: the lane's frame loop feeds them to the turn, which puts events into the caller's sink.
+Tokens do not pass through this function: the worker's link feeds them to the turn, which puts events into the caller's sink.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from router.answer import Answer
 from router.checks import check_messages, check_turn, fit_output
 from router.config import Limits
-from router.errors import TidegateError, internal
+from router.errors import TidegateError, describe_fault, internal
 from router.model import Call, Failed, GenerationRequest, Message, Sink, Started, TurnRequest
 from router.models import Model, Models
 from router.routing.workers import Workers
 from router.telemetry import Metrics, Tracing, trace_headers
 from router.turn import Turn
-from router.upstream.lane import Lane
+from router.upstream.worker import Worker
 
 log = logging.getLogger("tidegate.pipeline")
 
@@ -53,8 +53,8 @@ class Pipeline:
             except asyncio.CancelledError as cancelled:
                 answer.cancel(cancelled)
                 raise
-            except Exception:
-                log.exception("turn failed; request %s", call.request_id)
+            except Exception as error:
+                log.error("turn failed; request %s: %s", call.request_id, describe_fault(error))
                 answer.fail(internal())
             finally:
                 answer.close()
@@ -81,7 +81,7 @@ class Pipeline:
         return self._models.find(name).name
 
 
-def _room(model: Model, worker: Lane) -> int:
+def _room(model: Model, worker: Worker) -> int:
     """Tokens that prompt and answer may have together: the model's context, and what the worker's KV cache holds."""
     description = worker.description
     assert description is not None, "a chosen worker is up"

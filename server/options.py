@@ -24,6 +24,7 @@ class EngineOptions:
     kv_blocks: int = 2048
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 128
+    enable_kv_cache_reuse: bool = True
     otlp_url: str = ""
     step_us: int = 10_000
     """Length of a step of the scripted engine."""
@@ -43,11 +44,27 @@ def read_options(parameters: Mapping[str, Mapping[str, str]]) -> EngineOptions:
     if "model_dir" not in values:
         raise OptionInvalid("model_dir: not set")
     folder = Path(values["model_dir"])
-    typed: dict[str, Any] = {key: _read_count(key, text) if key in _COUNTS else text for key, text in values.items()}
+    typed = {key: _read_value(key, text) for key, text in values.items()}
     return EngineOptions(**{"model_name": folder.name, **typed, "model_dir": folder})
 
 
 _COUNTS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "step_us")
+
+
+def _read_value(key: str, text: str) -> Any:
+    if key in _COUNTS:
+        return _read_count(key, text)
+    return _read_switch(key, text) if key in _SWITCHES else text
+
+
+_SWITCHES = ("enable_kv_cache_reuse",)
+
+
+def _read_switch(key: str, text: str) -> bool:
+    """TensorRT-LLM's spelling: true, True, TRUE or 1."""
+    if text.lower() not in ("true", "1", "false", "0"):
+        raise OptionInvalid(f"{key}: must be true or false")
+    return text.lower() in ("true", "1")
 
 
 def _read_count(key: str, text: str) -> int:

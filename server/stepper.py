@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from server.engine.base import Engine, EngineBroken, Finish, Output, Request, RequestRefused
+from server.engine.base import Engine, EngineBroken, Finish, Load, Output, Request, RequestRefused
 from server.lanes import Frame, Lane
 
 HEARTBEAT_S = 1.0
@@ -67,8 +67,10 @@ class _Running:
 class Stepper:
     """Drives one engine. `run()` is the thread; the commands may be called from any thread."""
 
-    def __init__(self, build_engine: Callable[[], Engine]) -> None:
+    def __init__(self, build_engine: Callable[[], Engine], observe: Callable[[Load], None] = lambda load: None) -> None:
+        """`build_engine` makes the engine, and another when it breaks. `observe` gets the load with every heartbeat, for metrics."""
         self._build_engine = build_engine
+        self._observe = observe
         self._engine = build_engine()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lanes: dict[str, tuple[Lane, LaneReply]] = {}
@@ -162,13 +164,22 @@ class Stepper:
                 self._end_request(number)
 
     def _send_frames(self) -> None:
-        now = time.monotonic()
-        beat = now - self._last_beat >= HEARTBEAT_S
-        self._last_beat = now if beat else self._last_beat
-        load = self._engine.load() if self._lanes else None
+        beat = self._is_beat()
+        if self._down or not (beat or self._lanes):
+            return
+        load = self._engine.load()
+        if beat:
+            self._observe(load)
         for lane, reply in self._lanes.values():
-            if load and (frame := lane.take_frame(load, even_if_empty=beat)):
+            if frame := lane.take_frame(load, even_if_empty=beat):
                 reply.send_frame(frame)
+
+    def _is_beat(self) -> bool:
+        now = time.monotonic()
+        if now - self._last_beat < HEARTBEAT_S:
+            return False
+        self._last_beat = now
+        return True
 
     # What commands do, in the loop's thread.
 

@@ -28,6 +28,7 @@ from server.lanes import Frame
 from server.options import EngineOptions, build_engine, read_options
 from server.spans import EngineSpans, export_to
 from server.stepper import Address, Stepper
+from server.triton_metrics import EngineMetrics
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 DEFAULT_OUTPUT_TOKENS = 16
@@ -52,7 +53,8 @@ class TidegateModel:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
         options = read_options(json.loads(args["model_config"])["parameters"])
         self._spans = EngineSpans(export_to(options.otlp_url))
-        self._stepper = Stepper(lambda: self._build(options))
+        metrics = EngineMetrics(args["model_name"], args["model_version"], options.max_num_seqs)
+        self._stepper = Stepper(lambda: self._build(options), metrics.observe)
         self._thread = threading.Thread(target=self._stepper.run, name="engine")
         self._thread.start()
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from router.errors import no_worker
-from router.upstream.lane import Lane
+from router.upstream.worker import Worker
 
 
 class Workers:
-    """The lanes by model name."""
+    """The workers by model name."""
 
-    def __init__(self, lanes: Mapping[str, Sequence[Lane]]) -> None:
-        self._lanes = lanes
+    def __init__(self, workers: Mapping[str, Sequence[Worker]]) -> None:
+        self._workers = workers
 
-    def __iter__(self) -> Iterator[Lane]:
-        return (lane for lanes in self._lanes.values() for lane in lanes)
+    def __iter__(self) -> Iterator[Worker]:
+        return (worker for workers in self._workers.values() for worker in workers)
 
     @property
     def models(self) -> Collection[str]:
         """Names of all models, served or not."""
-        return self._lanes.keys()
+        return self._workers.keys()
 
     def is_served(self, model: str) -> bool:
         """Whether any worker of the model is up."""
-        return any(lane.up for lane in self._lanes[model])
+        return any(worker.up for worker in self._workers[model])
 
-    def choose(self, model: str) -> Lane:
+    def choose(self, model: str) -> Worker:
         """The worker that is up and runs the fewest of this router's turns. Raises WorkerError NO_WORKER."""
-        up = [lane for lane in self._lanes[model] if lane.up]
+        up = [worker for worker in self._workers[model] if worker.up]
         if not up:
             raise no_worker()
-        return min(up, key=lambda lane: lane.running)
+        return min(up, key=lambda worker: worker.running)

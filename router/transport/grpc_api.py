@@ -23,7 +23,7 @@ from tidegate.v1.chat_service_pb2 import (
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceServicer
 
 from router.config import Limits, Timeouts
-from router.errors import TidegateError, draining, internal, reader_too_slow
+from router.errors import TidegateError, describe_fault, draining, internal, reader_too_slow
 from router.pipeline import Pipeline
 from router.telemetry import Metrics
 from router.transport.outbox import Outbox
@@ -121,6 +121,8 @@ class ChatService(ChatServiceServicer):
             turn.cancel()
             await asyncio.wait({turn})
             self._single_turns.discard(turn)
+        if not turn.cancelled():
+            turn.result()  # what broke the pipeline itself must not look like an empty answer
 
     def _refuse_when_draining(self) -> None:
         if self._draining:
@@ -165,6 +167,6 @@ async def _read(session: Session, requests: AsyncIterator[ConverseRequest]) -> N
         session.finish_input()
     except TidegateError as error:
         session.fail(error)
-    except Exception:
-        log.exception("reading a stream failed")
+    except Exception as error:
+        log.error("reading a stream failed; request %s: %s", current_call().request_id, describe_fault(error))
         session.fail(internal())

@@ -7,6 +7,7 @@ cancelled and waited for, so nothing runs on in the engine.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 
 from tidegate.v1 import event_pb2
@@ -14,11 +15,13 @@ from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Setu
 
 from router.checks import check_sampling
 from router.config import Limits
-from router.errors import TidegateError, draining, protocol_violated, too_many_turns
+from router.errors import TidegateError, describe_fault, draining, internal, protocol_violated, too_many_turns
 from router.model import Call, Failed
 from router.pipeline import Pipeline
 from router.transport.outbox import Outbox, seconds
 from router.transport.requests import read_sampling, read_turn
+
+log = logging.getLogger("tidegate.transport")
 
 
 class Session:
@@ -107,14 +110,17 @@ class Session:
         sink = partial(self.outbox.put, start.turn)
         task = asyncio.create_task(self._pipeline.run(self._call, request, sink))
         self._turns[start.turn] = task
-        task.add_done_callback(lambda _: self._forget(start.turn))
+        task.add_done_callback(partial(self._forget, start.turn))
 
     def _cancel(self, turn: int) -> None:
         task = self._turns.get(turn)
         if task is not None:
             task.cancel()
 
-    def _forget(self, turn: int) -> None:
+    def _forget(self, turn: int, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            log.error("turn broke the pipeline; request %s: %s", self._call.request_id, describe_fault(error))
+            self.outbox.put(turn, [Failed(internal())])
         del self._turns[turn]
         self.outbox.forget(turn)
         self._end_if_done()

@@ -12,7 +12,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, Ret
 from google.rpc.status_pb2 import Status
 from grpc_interceptor.server import AsyncServerInterceptor
 
-from router.errors import TidegateError, internal
+from router.errors import TidegateError, describe_fault, internal
 from router.transport.requests import open_call
 
 DOMAIN = "tidegate.dev"
@@ -62,6 +62,6 @@ class StatusInterceptor(AsyncServerInterceptor):  # type: ignore[misc]
             await abort(context, error, call.request_id)
         except (grpc.aio.AbortError, grpc.aio.UsageError):
             raise
-        except Exception:
-            log.exception("%s failed; request %s", method_name, call.request_id)
+        except Exception as error:
+            log.error("%s failed; request %s: %s", method_name, call.request_id, describe_fault(error))
             await abort(context, internal(), call.request_id)

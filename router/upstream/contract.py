@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonclient.grpc import service_pb2 as triton
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from router.model import GenerationRequest, Sampling, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
+from router.upstream.link import LinkBroken
+from router.upstream.tensors import add_tensor, raw_outputs, read_numbers, read_texts, sampling_tensors
 
 MODEL = "tensorrt_llm"
 
-_FORMATS = {"INT32": "i", "INT64": "q", "UINT64": "Q", "FP32": "f", "UINT8": "B"}
 
-
-class FrameInvalid(ValueError):
+class FrameInvalid(LinkBroken):
     """A response that is no lane frame."""
 
 
@@ -44,6 +45,11 @@ class Frame:
     entries: list[Entry]
 
 
+def is_lane_model(config: ModelConfig) -> bool:
+    """Whether a model's configuration is that of our own model: it has the outputs that frames are made of."""
+    return {"sequence", "load", "request", "counts", "finish"} <= {output.name for output in config.output}
+
+
 def attach(lane: str) -> triton.ModelInferRequest:
     """Makes the stream a lane."""
     return _request("attach", lane)
@@ -59,7 +65,7 @@ def acknowledge(lane: str, sequence: int) -> triton.ModelInferRequest:
 def cancel(lane: str, numbers: Sequence[int]) -> triton.ModelInferRequest:
     """Ends requests of the lane at the next step."""
     request = _request("cancel", lane)
-    _add(request, "request_ids", "INT64", numbers)
+    add_tensor(request, "request_ids", "INT64", numbers)
     return request
 
 
@@ -68,22 +74,22 @@ def generate(lane: str, number: int, asked: GenerationRequest) -> triton.ModelIn
     request = _request("generate", lane)
     request.id = str(number)
     request.parameters["request"].int64_param = number
-    _add(request, "input_ids", "INT32", asked.prompt)
-    _add(request, "input_lengths", "INT32", [len(asked.prompt)])
-    _add(request, "request_output_len", "INT32", [asked.max_new_tokens])
-    for name, datatype, value in _sampling_tensors(asked.sampling):
-        _add(request, name, datatype, [value])
+    add_tensor(request, "input_ids", "INT32", asked.prompt)
+    add_tensor(request, "input_lengths", "INT32", [len(asked.prompt)])
+    add_tensor(request, "request_output_len", "INT32", [asked.max_new_tokens])
+    for name, datatype, value in sampling_tensors(asked.sampling):
+        add_tensor(request, name, datatype, [value])
     return request
 
 
 def read_frame(response: triton.ModelInferResponse) -> Frame:
     """A lane frame from Triton's response. Raises FrameInvalid."""
-    raw = {output.name: data for output, data in zip(response.outputs, response.raw_output_contents, strict=True)}
     try:
-        details = [json.loads(text) for text in _strings(raw["detail"])] if "detail" in raw else []
+        raw = raw_outputs(response)
+        details = [json.loads(text) for text in read_texts(raw["detail"])] if "detail" in raw else []
         return Frame(
-            sequence=_numbers(raw["sequence"], "q")[0],
-            load=WorkerLoad(*_numbers(raw["load"], "q")),
+            sequence=read_numbers(raw["sequence"], "q")[0],
+            load=WorkerLoad(*read_numbers(raw["load"], "q")),
             description=_read_description(details),
             entries=list(_read_entries(raw, {detail.get("request"): detail for detail in details})),
         )
@@ -92,8 +98,8 @@ def read_frame(response: triton.ModelInferResponse) -> Frame:
 
 
 def _read_entries(raw: Mapping[str, bytes], details: Mapping[int | None, Mapping[str, Any]]) -> Iterator[Entry]:
-    tokens, at = _numbers(raw["output_ids"], "i"), 0
-    for request, count, finish in zip(_numbers(raw["request"], "q"), _numbers(raw["counts"], "i"), raw["finish"], strict=True):
+    tokens, at = read_numbers(raw["output_ids"], "i"), 0
+    for request, count, finish in zip(read_numbers(raw["request"], "q"), read_numbers(raw["counts"], "i"), raw["finish"], strict=True):
         yield Entry(request, tokens[at : at + count], WorkerFinish(finish), details.get(request))
         at += count
     if at != len(tokens):
@@ -110,44 +116,8 @@ def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription
     return None
 
 
-def _sampling_tensors(sampling: Sampling) -> Iterator[tuple[str, str, float | int]]:
-    for name, datatype, field in _SAMPLING:
-        value = getattr(sampling, field)
-        if value is not None:
-            yield name, datatype, value
-
-
-_SAMPLING = (
-    ("temperature", "FP32", "temperature"),
-    ("runtime_top_k", "INT32", "top_k"),
-    ("runtime_top_p", "FP32", "top_p"),
-    ("seed", "UINT64", "seed"),
-    ("repetition_penalty", "FP32", "repetition_penalty"),
-    ("presence_penalty", "FP32", "presence_penalty"),
-    ("frequency_penalty", "FP32", "frequency_penalty"),
-)
-
-
 def _request(op: str, lane: str) -> triton.ModelInferRequest:
     request = triton.ModelInferRequest(model_name=MODEL, id=op)
     request.parameters["op"].string_param = op
     request.parameters["lane"].string_param = lane
     return request
-
-
-def _add(request: triton.ModelInferRequest, name: str, datatype: str, values: Sequence[float | int]) -> None:
-    request.inputs.add(name=name, datatype=datatype, shape=[len(values)])
-    request.raw_input_contents.append(struct.pack(f"<{len(values)}{_FORMATS[datatype]}", *values))
-
-
-def _numbers(raw: bytes, form: str) -> list[int]:
-    return memoryview(raw).cast(form).tolist()  # type: ignore[call-overload, no-any-return]
-
-
-def _strings(raw: bytes) -> Iterator[str]:
-    """Triton's BYTES tensor: each element is its length (uint32, little-endian) and its bytes."""
-    at = 0
-    while at < len(raw):
-        (length,) = struct.unpack_from("<I", raw, at)
-        yield raw[at + 4 : at + 4 + length].decode()
-        at += 4 + length

@@ -29,10 +29,12 @@ from server.engine.base import (
     Load,
     Output,
     Request,
+    RequestRefused,
     Sampling,
     Timing,
     check_request,
 )
+from server.guides import compile_guide
 from server.options import TOKENS_PER_BLOCK, EngineOptions, describe_folder
 
 PROFILES: dict[str, dict[str, object]] = {
@@ -53,6 +55,7 @@ class _Sequence:
     """A request inside the pipeline. Times are monotonic nanoseconds, `arrived_ns` is wall-clock."""
 
     request: Request
+    config: Any
     arrived_ns: int
     submitted: int
     scheduled: int = 0
@@ -68,6 +71,7 @@ class OpenVinoEngine:
         self._description = describe_folder(options)
         self._waiting: deque[_Sequence] = deque()
         self._running: dict[int, _Sequence] = {}
+        self._shares_prefixes = options.enable_kv_cache_reuse
         self._cancelled = False
         self._step_us = 0
         self._pipeline = load_pipeline(options)
@@ -79,7 +83,13 @@ class OpenVinoEngine:
 
     def submit(self, request: Request) -> None:
         check_request(request, self._description)
-        self._waiting.append(_Sequence(request, time.time_ns(), time.monotonic_ns()))
+        self._check_options(request)
+        config = generation_config(request, self._description.end_ids)
+        try:
+            config.validate()
+        except RuntimeError:
+            raise RequestRefused("sampling: this engine cannot combine these options") from None
+        self._waiting.append(_Sequence(request, config, time.time_ns(), time.monotonic_ns()))
 
     def cancel(self, number: int) -> None:
         sequence = self._running.pop(number, None)
@@ -122,6 +132,7 @@ class OpenVinoEngine:
     def close(self) -> None:
         self._running.clear()
         self._waiting.clear()
+        self._cancelled = False
         del self._pipeline
 
     def _admit(self) -> None:
@@ -129,8 +140,7 @@ class OpenVinoEngine:
         while self._waiting and len(self._running) < self._description.max_sequences:
             sequence = self._waiting.popleft()
             ids = np.asarray([sequence.request.prompt], dtype=np.int64)
-            config = generation_config(sequence.request, self._description.end_ids)
-            sequence.handle = self._pipeline.add_request(sequence.request.number, openvino.Tensor(ids), config)
+            sequence.handle = self._pipeline.add_request(sequence.request.number, openvino.Tensor(ids), sequence.config)
             sequence.scheduled = now
             self._running[sequence.request.number] = sequence
 
@@ -159,6 +169,15 @@ class OpenVinoEngine:
         if sequence.request.log_probs:
             output.log_probs = (output.log_probs or []) + generated.generated_log_probs[: len(tokens)]
 
+    def _check_options(self, request: Request) -> None:
+        """Refuses what the library cannot do, by name."""
+        if request.lora:
+            raise RequestRefused("lora: this engine loads adapters for all requests or none; run an engine for each adapter")
+        if request.cache_salt and self._shares_prefixes:
+            raise RequestRefused(
+                "cache_salt: this engine cannot keep prefixes apart; start it with enable_kv_cache_reuse=false to serve several tenants"
+            )
+
     def _end_ids(self, request: Request) -> tuple[int, ...]:
         return request.end_ids or self._description.end_ids
 
@@ -176,9 +195,12 @@ def generation_config(request: Request, default_end_ids: tuple[int, ...]) -> Any
     config.max_new_tokens = request.max_new_tokens
     end_ids = request.end_ids or default_end_ids
     config.eos_token_id = end_ids[0]
-    config.stop_token_ids = set(end_ids)
+    config.stop_token_ids = {*end_ids, *request.stop_ids}
     config.apply_chat_template = False
     config.logprobs = 1 if request.log_probs else 0
+    if request.guide is not None:
+        # Compiled by us and given as a grammar only: a schema or regex that the library cannot compile breaks the pipeline for good.
+        config.structured_output_config = openvino_genai.StructuredOutputConfig(grammar=compile_guide(request.guide))
     _apply_sampling(config, request.sampling)
     return config
 
@@ -230,7 +252,7 @@ def load_pipeline(options: EngineOptions) -> Any:
     scheduler.max_num_batched_tokens = options.max_num_batched_tokens
     scheduler.max_num_seqs = options.max_num_seqs
     scheduler.dynamic_split_fuse = True
-    scheduler.enable_prefix_caching = True
+    scheduler.enable_prefix_caching = options.enable_kv_cache_reuse
     return openvino_genai.ContinuousBatchingPipeline(str(options.model_dir), scheduler, "CPU", PROFILES[options.profile])
 
 

@@ -7,6 +7,7 @@ is not sent, and a stream that goes cancels all its requests.
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -73,7 +74,8 @@ class Worker:
     async def start(self) -> None:
         """Starts, on the same port as before if it ran before."""
         self._model = TidegateModel(lambda options: self._build_engine())
-        self._model.initialize({"model_config": '{"parameters": {"model_dir": {"string_value": "%s"}}}' % self.folder})
+        config = {"parameters": {"model_dir": {"string_value": str(self.folder)}}}
+        self._model.initialize({"model_name": "tensorrt_llm", "model_version": "1", "model_config": json.dumps(config)})
         self._server = grpc.aio.server()
         add_GRPCInferenceServiceServicer_to_server(_Front(self._model), self._server)
         port = self._server.add_insecure_port(self.address or "127.0.0.1:0")

@@ -59,6 +59,24 @@ class Trace:
         return None
 
 
+class Metric:
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+
+class MetricFamily:
+    GAUGE = "gauge"
+
+    def __init__(self, name: str, description: str, kind: str) -> None:
+        self.metrics: dict[tuple[tuple[str, str], ...], Metric] = {}
+
+    def Metric(self, labels: Mapping[str, str]) -> Metric:
+        return self.metrics.setdefault(tuple(sorted(labels.items())), Metric())
+
+
 class InferenceRequest:
     def __init__(self, inputs: Sequence[Tensor], parameters: Mapping[str, Any], sender: ResponseSender) -> None:
         self._inputs = inputs

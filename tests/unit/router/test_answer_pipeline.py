@@ -18,8 +18,21 @@ from prometheus_client import CollectorRegistry
 
 from router.config import Limits, ModelConfig
 from router.errors import CallerError, TidegateError, draining, worker_lost
-from router.model import Call, Failed, Finished, FinishReason, Message, Role, Sampling, Started, TextDelta, TurnEvent, TurnRequest
-from router.model import Usage, WorkerFinish
+from router.model import (
+    Call,
+    Failed,
+    Finished,
+    FinishReason,
+    Message,
+    Role,
+    Sampling,
+    Started,
+    TextDelta,
+    TurnEvent,
+    TurnRequest,
+    Usage,
+    WorkerFinish,
+)
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.routing.workers import Workers

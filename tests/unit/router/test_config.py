@@ -95,7 +95,7 @@ def test_each_fault_has_its_line() -> None:
 
 def test_two_models_of_one_name_are_refused() -> None:
     """Callers could not tell which they get."""
-    with pytest.raises(ConfigInvalid, match="models: .*two models have the same name"):
+    with pytest.raises(ConfigInvalid, match=r"models: .*two models have the same name"):
         read_config({"models": [MODEL, MODEL]})
 
 

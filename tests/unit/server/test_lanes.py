@@ -192,7 +192,7 @@ def test_every_token_arrives_once_and_in_order_whatever_is_acknowledged(actions:
     """
     lane, frames, read = open_lane(*REQUESTS), list[Frame](), 1
     fill_window(lane)
-    made = {request: 0 for request in REQUESTS}
+    made = dict.fromkeys(REQUESTS, 0)
     for action in actions:
         if isinstance(action, int):
             read = min(read + action, 1 + WINDOW + len(frames))

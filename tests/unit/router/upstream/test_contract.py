@@ -57,9 +57,7 @@ def to_response(tensors: Iterable[Any]) -> triton.ModelInferResponse:
         values = tensor.as_numpy()
         texts = values.dtype == np.object_
         response.outputs.add(name=tensor.name(), shape=values.shape)
-        response.raw_output_contents.append(
-            b"".join(struct.pack("<I", len(text)) + text for text in values) if texts else values.tobytes()
-        )
+        response.raw_output_contents.append(b"".join(struct.pack("<I", len(text)) + text for text in values) if texts else values.tobytes())
     return response
 
 
@@ -84,7 +82,7 @@ def test_the_router_reads_what_the_server_writes(outputs: dict[int, Output]) -> 
     assert (received.sequence, astuple(received.load)) == (7, astuple(LOAD))
     assert [entry.request for entry in received.entries] == list(outputs)
     for entry, output in zip(received.entries, outputs.values(), strict=True):
-        assert (list(entry.tokens), entry.finish) == (output.tokens, output.finish)
+        assert (list(entry.tokens), entry.finish.name) == (output.tokens, output.finish.name)
         if output.finish is not Finish.RUNNING:
             assert entry.detail is not None
             assert entry.detail.get("error") == output.error

@@ -1,0 +1,102 @@
+"""A link: what one connection to a worker offers, whichever kind of worker it is, and the generations that run on it.
+
+lane.py is the link to our own Triton model, direct.py the link to TensorRT-LLM's; worker.py finds out which it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from router.config import Timeouts
+from router.errors import TidegateError, describe_fault, internal
+from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
+
+OnTokens = Callable[[Sequence[int], WorkerFinish, Mapping[str, Any] | None], None]
+
+log = logging.getLogger("tidegate.link")
+
+
+class LinkBroken(Exception):
+    """The link cannot go on; the message says why, for the log."""
+
+
+class Generation:
+    """One generation on a link. Close it in `finally`: what still runs then is cancelled in the engine."""
+
+    def __init__(self, number: int, on_tokens: OnTokens, close: Callable[[Generation], None]) -> None:
+        self.number = number
+        self.on_tokens = on_tokens
+        self.has_tokens = False
+        self._progress = time.monotonic()
+        self._close = close
+        self._ended: asyncio.Future[TidegateError | None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> None:
+        """Returns when the worker ended it or it was closed. Raises WorkerError when it cannot go on."""
+        error = await self._ended
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Ends it. Does nothing when it has ended."""
+        self._close(self)
+        self.end(None)
+
+    def end(self, error: TidegateError | None) -> None:
+        """Wakes who waits."""
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    def take(self, tokens: Sequence[int], finish: WorkerFinish, detail: Mapping[str, Any] | None, now: float) -> None:
+        """Hands the turn what the worker sent at `now` (monotonic); a turn that fails on it ends here and hurts no other."""
+        self._progress, self.has_tokens = now, True
+        try:
+            self.on_tokens(tokens, finish, detail)
+        except Exception as error:
+            log.error("a turn failed on its tokens: %s", describe_fault(error))
+            self._close(self)
+            self.end(internal())
+        if finish is not WorkerFinish.RUNNING:
+            self.end(None)
+
+    def is_stalled(self, now: float, limits: Timeouts) -> bool:
+        """Whether the worker has been silent about it for too long."""
+        return now - self._progress > (limits.idle_s if self.has_tokens else limits.first_token_s)
+
+
+class Link(Protocol):
+    """One connection to a worker, from open to broken; used from one event loop, and not again once broken."""
+
+    @property
+    def description(self) -> WorkerDescription | None:
+        """What the worker is; None while it takes no generations."""
+
+    @property
+    def load(self) -> WorkerLoad:
+        """What is known of the worker's load."""
+
+    @property
+    def running(self) -> int:
+        """Generations that run here for this router."""
+
+    def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
+        """Starts a generation. `on_tokens` must not wait. Raises WorkerError NO_WORKER."""
+
+    async def serve(self) -> None:
+        """Keeps the link open. When it breaks, fails all that runs and raises LinkBroken or grpc.RpcError."""
+
+
+async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancels tasks and waits until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def watch_period(limits: Timeouts) -> float:
+    """Seconds between two looks at what stands still: often enough for the shortest limit."""
+    return min(1.0, limits.worker_silence_s / 4, limits.idle_s / 4, limits.first_token_s / 4)

@@ -1,0 +1,129 @@
+"""The wire contract of the stock worker: the C++ model `tensorrt_llm` as NVIDIA ships it up to Triton 26.07 (TensorRT-LLM 1.2.1).
+
+It differs from our own model in this. Every tensor has a leading batch dimension of 1. The backend has no tokenizer, so the request says
+which tokens end an answer: one as `end_id`, which the engine keeps to itself, others as stop words, which it emits. A stream brings deltas;
+the last may be empty. Why an answer ended is not told, `request_output_len` is cut silently to what the engine can hold, and errors are
+texts. Everything here is pure; direct.py does the talking.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from tritonclient.grpc import service_pb2 as triton
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from router.errors import TidegateError, engine_failed, engine_refused, prompt_too_long, worker_full
+from router.model import GenerationRequest, ModelFacts, Sampling, WorkerDescription, WorkerFinish
+from router.upstream.contract import MODEL
+from router.upstream.tensors import add_tensor, raw_outputs, read_numbers, sampling_tensors
+
+_INPUTS = {"input_ids", "input_lengths", "request_output_len", "end_id", "pad_id", "stop_words_list", "streaming"}
+_OUTPUTS = ("output_ids", "sequence_length")
+_QUEUE_FULL = re.compile(r"Maximum queue size of \d+ has been reached|Exceeds maximum queue size")
+_PROMPT_TOO_LONG = re.compile(r"Prompt length \((\d+)\) exceeds maximum input length \((\d+)\)")
+
+
+class ResponseInvalid(ValueError):
+    """A response that the stock model does not give."""
+
+
+def is_stock(config: ModelConfig) -> bool:
+    """Whether a model's configuration is that of the stock model, whose executor is C++ or Python, able to stream."""
+    decoupled: bool = config.model_transaction_policy.decoupled
+    return decoupled and config.max_batch_size > 0 and {it.name for it in config.input} >= _INPUTS
+
+
+def describe(config: ModelConfig, facts: ModelFacts) -> WorkerDescription:
+    """What the configuration tells of the worker; the rest as the model's folder has it.
+
+    `max_seq_len` is not read by the backend: `tidegate engine build` writes the engine's there, for the router to know where answers are cut.
+    """
+    context = min(facts.context_tokens, _read_count(config, "max_seq_len") or facts.context_tokens)
+    return WorkerDescription(
+        model=facts.name,
+        engine="tensorrtllm",
+        profile="stock",
+        context_tokens=context,
+        vocabulary=facts.vocabulary,
+        max_sequences=config.max_batch_size,
+        pool_tokens=_read_count(config, "max_tokens_in_paged_kv_cache") or context,
+    )
+
+
+def _read_count(config: ModelConfig, name: str) -> int | None:
+    """A parameter that is a whole number; TensorRT-LLM counts anything else, as `${name}`, as unset."""
+    text = config.parameters[name].string_value if name in config.parameters else ""
+    return int(text) if text.isdecimal() else None
+
+
+def generate(request_id: str, asked: GenerationRequest, end_ids: Sequence[int]) -> triton.ModelInferRequest:
+    """One streamed generation. The id must be unique in the worker: its cancellation goes by it."""
+    request = triton.ModelInferRequest(model_name=MODEL, id=request_id)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    main, *others = end_ids
+    add_tensor(request, "input_ids", "INT32", asked.prompt, (1, -1))
+    add_tensor(request, "input_lengths", "INT32", [len(asked.prompt)], (1, 1))
+    add_tensor(request, "request_output_len", "INT32", [asked.max_new_tokens], (1, 1))
+    add_tensor(request, "end_id", "INT32", [main], (1, 1))
+    add_tensor(request, "pad_id", "INT32", [main], (1, 1))
+    add_tensor(request, "streaming", "BOOL", [True], (1, 1))
+    if others:
+        add_tensor(request, "stop_words_list", "INT32", [*others, *range(1, len(others) + 1)], (1, 2, -1))
+    for name, datatype, value in sampling_tensors(in_engine_terms(asked.sampling)):
+        add_tensor(request, name, datatype, [value], (1, 1))
+    for output in _OUTPUTS:
+        request.outputs.add(name=output)
+    return request
+
+
+def in_engine_terms(sampling: Sampling) -> Sampling:
+    """The same choice as the executor must be told it: without top-k and top-p it is greedy, whatever temperature and seed say."""
+    if sampling.temperature == 0:
+        return replace(sampling, temperature=None, top_k=1, top_p=None)
+    samples = (sampling.temperature, sampling.top_k, sampling.seed) != (None, None, None)
+    return replace(sampling, top_p=1.0) if samples and not sampling.top_k and sampling.top_p is None else sampling
+
+
+def read_delta(response: triton.ModelInferResponse) -> tuple[list[int], bool]:
+    """The new tokens of the first beam, and whether this is the last response. Raises ResponseInvalid."""
+    final = response.parameters["triton_final_response"].bool_param
+    if final and not response.outputs:
+        return [], final
+    try:
+        raw = raw_outputs(response)
+        ids, length = read_numbers(raw["output_ids"], "i"), read_numbers(raw["sequence_length"], "i")[0]
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise ResponseInvalid(f"not an answer of the stock model: {type(error).__name__}") from error
+    if not 0 <= length <= len(ids):
+        raise ResponseInvalid("sequence_length and output_ids differ")
+    return ids[:length], final
+
+
+class Deltas:
+    """Follows one answer of at most `most` tokens: leaves out the end token and what follows it, and derives how the answer ended."""
+
+    def __init__(self, end_ids: Collection[int], most: int) -> None:
+        self._end_ids = end_ids
+        self._left = most
+        self._stopped = False
+
+    def take(self, ids: Sequence[int], final: bool) -> tuple[Sequence[int], WorkerFinish]:
+        """The tokens that belong to the answer, and its end with the final response: the engine tells nobody why it stopped."""
+        end = 0 if self._stopped else next((at for at, token in enumerate(ids) if token in self._end_ids), len(ids))
+        self._stopped = self._stopped or end < len(ids)
+        self._left -= end
+        if not final:
+            return ids[:end], WorkerFinish.RUNNING
+        return ids[:end], WorkerFinish.END_ID if self._stopped or self._left > 0 else WorkerFinish.LENGTH
+
+
+def to_error(text: str, *, has_tokens: bool) -> TidegateError:
+    """What an error's text means. The stock model gives no codes."""
+    if _QUEUE_FULL.search(text):
+        return worker_full()
+    if found := _PROMPT_TOO_LONG.search(text):
+        return prompt_too_long(int(found[1]), int(found[2]))
+    return engine_failed() if has_tokens else engine_refused()

@@ -1,0 +1,115 @@
+"""A worker at an address: which kind it is, and a link to it that is made anew whenever it breaks.
+
+What Triton tells of the model's configuration decides. Our model sends lane frames, so it has their outputs, and lane.py speaks to it; the
+stock model has TensorRT-LLM's inputs and batches, and direct.py speaks to it. An address may change its kind between two connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import grpc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.service_pb2 import ModelConfigRequest
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
+
+from router.config import Timeouts
+from router.errors import describe_fault, no_worker
+from router.model import GenerationRequest, ModelFacts, WorkerDescription, WorkerLoad
+from router.upstream import contract, stock
+from router.upstream.direct import Direct
+from router.upstream.lane import Lane
+from router.upstream.link import Generation, Link, LinkBroken, OnTokens
+
+_BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection must not inherit the old one's back-off
+    ("grpc.enable_retries", 0),  # the router decides what is tried again
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+log = logging.getLogger("tidegate.worker")
+
+
+class Worker:
+    """A worker of one model. `run()` is its task; everything else is called from the same event loop."""
+
+    def __init__(self, address: str, facts: ModelFacts, timeouts: Timeouts, on_change: Callable[[], None]) -> None:
+        self.address = address
+        self._facts = facts
+        self._timeouts = timeouts
+        self._on_change = on_change
+        self._link: Link | None = None
+        self._failures = 0
+
+    @property
+    def description(self) -> WorkerDescription | None:
+        """What the worker is; None while it takes no generations."""
+        return self._link.description if self._link else None
+
+    @property
+    def up(self) -> bool:
+        """Whether generations may be submitted."""
+        return self.description is not None
+
+    @property
+    def running(self) -> int:
+        """Generations that run here for this router."""
+        return self._link.running if self._link else 0
+
+    @property
+    def load(self) -> WorkerLoad:
+        """The worker's load as far as it is known; zeros without a connection."""
+        return self._link.load if self._link else WorkerLoad()
+
+    def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
+        """Starts a generation. `on_tokens` is called as tokens arrive and must not wait. Raises WorkerError NO_WORKER."""
+        if self._link is None:
+            raise no_worker()
+        return self._link.submit(request, on_tokens)
+
+    async def run(self) -> None:
+        """Keeps a link until cancelled."""
+        while True:
+            try:
+                await self._serve()
+            except (LinkBroken, grpc.RpcError) as error:
+                log.warning("worker %s: %s", self.address, _describe(error))
+            except Exception as error:
+                log.error("worker %s: %s", self.address, describe_fault(error))
+            await asyncio.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
+            self._failures += 1
+
+    async def _serve(self) -> None:
+        """One connection, from opening it to its end."""
+        async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
+            stub = GRPCInferenceServiceStub(channel)
+            question = ModelConfigRequest(name=contract.MODEL)
+            told = await stub.ModelConfig(question, timeout=self._timeouts.worker_silence_s)
+            self._link = self._choose(stub, told.config)
+            try:
+                await self._link.serve()
+            finally:
+                self._link = None
+
+    def _choose(self, stub: GRPCInferenceServiceStub, config: ModelConfig) -> Link:
+        if contract.is_lane_model(config):
+            return Lane(self.address, stub, self._timeouts, self._take_change)
+        if stock.is_stock(config):
+            described = stock.describe(config, self._facts)
+            return Direct(self.address, stub, described, self._facts.end_ids, self._timeouts, self._take_change)
+        raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
+
+    def _take_change(self) -> None:
+        if self.up:
+            self._failures = 0
+            log.info("worker %s is up: %s", self.address, self.description)
+        self._on_change()
+
+
+def _describe(error: Exception) -> str:
+    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)

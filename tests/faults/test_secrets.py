@@ -1,0 +1,185 @@
+"""An exception's words may hold a prompt or a key: whatever breaks inside, callers get a fixed sentence and the log gets no words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry
+from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, CountTokensRequest, Setup, StartTurn, StreamRequest
+from tidegate.v1.turn_pb2 import TurnSpec
+
+from router.app import App, build
+from router.config import Config, Timeouts, read_config
+from router.model import Call, GenerationRequest, Message, Sink, TurnRequest
+from router.models import Model, Models
+from router.pipeline import Pipeline
+from router.routing.workers import Workers
+from router.telemetry import Metrics, Tracing
+from router.text.decode import Decoder
+from router.text.tokenizer import Tokenizer
+from router.transport.grpc_api import ChatService
+from router.upstream.lane import Generation, Lane, OnTokens
+from tests.bench.router import Router
+from tests.bench.waiting import until
+from tests.bench.whole import CANARY, ask
+from tests.bench.worker import Worker
+
+SPEC = TurnSpec(messages=[ask()])
+
+
+def leak() -> NoReturn:
+    raise ValueError(f"prompt was: {CANARY}")
+
+
+class LeakyTokenizer(Tokenizer):
+    def encode_chat(self, messages: Sequence[Any], tools: Any = None) -> list[int]:
+        leak()
+
+
+class LeakyDecoding(Tokenizer):
+    def decoder(self) -> Decoder:
+        return LeakyDecoder(self.token_bytes)
+
+
+class LeakyDecoder(Decoder):
+    def feed(self, ids: Sequence[int]) -> str:
+        leak()
+
+
+class LeakyLane(Lane):
+    def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
+        leak()
+
+
+class LeakyPipeline(Pipeline):
+    def check_model(self, name: str) -> str:
+        leak()
+
+    async def run(self, call: Call, request: TurnRequest, sink: Sink) -> None:
+        leak()
+
+    async def count_tokens(self, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
+        leak()
+
+
+def build_leaky(
+    config: Config, tokenizer: type[Tokenizer] = Tokenizer, lane: type[Lane] = Lane, pipeline: type[Pipeline] = Pipeline
+) -> App:
+    """The app that `build` gives, with one part that breaks."""
+    app, model = build(config), config.models[0]
+    metrics = Metrics(CollectorRegistry())
+    models = Models([Model(model, tokenizer.load(model.path), app.executor)])
+    workers = Workers({model.name: [lane(address, config.timeouts, lambda: None) for address in model.workers]})
+    service = ChatService(
+        pipeline(models, workers, config.limits, Tracing(app.provider), metrics), config.limits, config.timeouts, metrics
+    )
+    return replace(app, workers=workers, service=service)
+
+
+@asynccontextmanager
+async def run_leaky(folder: Path, **parts: Any) -> AsyncIterator[Router]:
+    """A router with a broken part, and a worker behind it."""
+    async with Worker(folder).running() as worker:
+        model = {"name": "test", "path": str(folder), "workers": [worker.address]}
+        app = build_leaky(read_config({"listen": "127.0.0.1:0", "models": [model]}), **parts)
+        async with app.running() as endpoints:
+            await until(lambda: all(lane.up for lane in app.workers))
+            yield Router(app, endpoints.grpc)
+            await until(lambda: not worker.engine.has_work())
+
+
+async def all_bytes_of(call: Any) -> bytes:
+    """Everything that reaches the caller of an RPC: messages, status and trailers."""
+    received = b""
+    try:
+        if isinstance(call, grpc.aio.UnaryUnaryCall):
+            received += (await call).SerializeToString()
+        else:
+            received += b"".join([frame.SerializeToString() async for frame in call])
+    except grpc.aio.AioRpcError as error:
+        received += error.code().name.encode() + (error.details() or "").encode()
+        for key, value in (*(error.initial_metadata() or ()), *(error.trailing_metadata() or ())):
+            received += key.encode() + (value if isinstance(value, bytes) else value.encode())
+    return received
+
+
+PARTS: list[dict[str, Any]] = [
+    {"tokenizer": LeakyTokenizer},
+    {"tokenizer": LeakyDecoding},
+    {"lane": LeakyLane},
+    {"pipeline": LeakyPipeline},
+]
+
+
+@pytest.mark.parametrize("parts", PARTS)
+async def test_a_fault_inside_reaches_callers_as_a_fixed_sentence(chatml: Path, parts: dict[str, Any]) -> None:
+    """Whichever part raises, a turn on each kind of call ends as INTERNAL with the request id, and the exception's words stay inside."""
+    start = ConverseRequest(start=StartTurn(turn=1, spec=SPEC))
+    async with run_leaky(chatml, **parts) as router, router.stub() as stub:
+        calls = [
+            stub.Converse(iter((ConverseRequest(setup=Setup()), start)), metadata=(("x-request-id", "id-1"),)),
+            stub.Stream(StreamRequest(spec=SPEC), metadata=(("x-request-id", "id-1"),)),
+            stub.Complete(CompleteRequest(spec=SPEC), metadata=(("x-request-id", "id-1"),)),
+        ]
+        for call in calls:
+            received = await all_bytes_of(call)
+            assert b"internal error; quote the request id" in received
+            assert b"id-1" in received
+            assert CANARY.encode() not in received
+
+
+@pytest.mark.parametrize("parts", [PARTS[0], PARTS[3]])
+async def test_a_fault_while_counting_tokens_is_a_fixed_sentence(chatml: Path, parts: dict[str, Any]) -> None:
+    """CountTokens hides an exception's words as the other calls do."""
+    async with run_leaky(chatml, **parts) as router, router.stub() as stub:
+        received = await all_bytes_of(stub.CountTokens(CountTokensRequest(messages=[ask()])))
+        assert b"internal error; quote the request id" in received
+        assert CANARY.encode() not in received
+
+
+class LeakyTurns(Pipeline):
+    async def run(self, call: Call, request: TurnRequest, sink: Sink) -> None:
+        leak()
+
+
+async def test_a_turn_that_breaks_the_pipeline_itself_still_fails(chatml: Path) -> None:
+    """Were an exception to escape the pipeline, the turn would be told as failed on its stream, and the stream would live."""
+    turns = [ConverseRequest(start=StartTurn(turn=number, spec=SPEC)) for number in (1, 2)]
+    async with run_leaky(chatml, pipeline=LeakyTurns) as router, router.stub() as stub:
+        frames = [frame async for frame in stub.Converse(iter((ConverseRequest(setup=Setup()), *turns)))]
+    failed = [event for frame in frames for event in frame.events if event.HasField("failed")]
+    assert {event.turn: event.failed.status.message for event in failed} == dict.fromkeys((1, 2), "internal error; quote the request id")
+
+
+async def test_bytes_that_cannot_be_read_are_not_echoed(chatml: Path) -> None:
+    """The answer to a message that is no protobuf holds nothing of the message."""
+    async with run_leaky(chatml) as router, grpc.aio.insecure_channel(router.target) as channel:
+        for method in ("Complete", "CountTokens"):
+            received = await all_bytes_of(channel.unary_unary(f"/tidegate.v1.ChatService/{method}")(CANARY.encode() + b"\xff"))
+            assert b"MESSAGE_UNREADABLE" in received
+            assert CANARY.encode() not in received
+
+
+async def test_a_lane_survives_a_fault_of_its_own(chatml: Path) -> None:
+    """An unexpected exception in a lane's task breaks that connection only: the lane attaches anew, and its words are not logged."""
+    faults = 0
+
+    def leak_once() -> None:
+        nonlocal faults
+        faults += 1
+        if faults == 1:
+            leak()
+
+    async with Worker(chatml).running() as worker:
+        lane = Lane(worker.address, Timeouts(), leak_once)
+        task = asyncio.create_task(lane.run())
+        await until(lambda: lane.up and faults > 1)
+        task.cancel()
+        await asyncio.wait({task})

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import grpc
@@ -31,7 +32,7 @@ from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.routing.workers import Workers
 from router.telemetry import Metrics, Tracing
-from router.text.tokenizer import Tokenizer
+from router.text.tokenizer import InvalidModel, Tokenizer
 from router.transport.grpc_api import ChatService
 from router.transport.health import SERVICE, Health
 from router.transport.requests import ReadingInterceptor
@@ -53,16 +54,18 @@ def build(config: Config) -> App:
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
     models = Models([Model(model, _load_tokenizer(model.path), executor) for model in config.models])
     health = Health()
-    lanes = {
-        model.name: [Lane(address, config.timeouts, lambda: publish_health(health, workers)) for address in model.workers]
-        for model in config.models
-    }
-    workers = Workers(lanes)
+    workers = Workers(
+        {
+            model.name: [Worker(address, _facts(model), config.timeouts, lambda: publish_health(health, workers)) for address in addresses]
+            for model, addresses in zip(models, (it.workers for it in config.models), strict=True)
+        }
+    )
+    publish_health(health, workers)
     provider = _build_provider(config.telemetry)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    for lane in workers:
-        export_lane(metrics, lane)
+    for worker in workers:
+        export_worker(metrics, worker)
     pipeline = Pipeline(models, workers, config.limits, Tracing(provider), metrics)
     service = ChatService(pipeline, config.limits, config.timeouts, metrics)
     return App(config, workers, service, health, provider, registry, executor)
@@ -73,11 +76,11 @@ def publish_health(health: Health, workers: Workers) -> None:
     health.publish({model: workers.is_served(model) for model in workers.models})
 
 
-def export_lane(metrics: Metrics, lane: Lane) -> None:
-    """Shows a worker's state and load on /metrics, read from its lane at each scrape."""
-    metrics.worker_up.labels(lane.address).set_function(lambda: float(lane.up))
+def export_worker(metrics: Metrics, worker: Worker) -> None:
+    """Shows a worker's state and load on /metrics, read at each scrape."""
+    metrics.worker_up.labels(worker.address).set_function(lambda: float(worker.up))
     for figure in fields(WorkerLoad):
-        metrics.worker_load.labels(lane.address, figure.name).set_function(lambda name=figure.name: float(getattr(lane.load, name)))
+        metrics.worker_load.labels(worker.address, figure.name).set_function(partial(_read_load, worker, figure.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,8 @@ class App:
             stack.callback(self.executor.shutdown)
             stack.callback(self.provider.shutdown)
             metrics = self._serve_metrics(stack)
-            for lane in self.workers:
-                stack.push_async_callback(_cancel, _start(lane.run()))
+            for worker in self.workers:
+                stack.push_async_callback(_cancel, _start(worker.run()))
             stack.push_async_callback(_cancel, _start(self.service.watch_streams()))
             server, port = self._build_server()
             await server.start()
@@ -144,11 +147,20 @@ class Endpoints:
     metrics: str
 
 
+def _facts(model: Model) -> ModelFacts:
+    """What a stock worker must be told of the model, or cannot tell of it."""
+    return ModelFacts(model.name, model.tokenizer.eos_ids, model.tokenizer.context, model.tokenizer.vocab_size)
+
+
 def _load_tokenizer(folder: Any) -> Tokenizer:
     try:
         return Tokenizer.load(folder)
-    except (OSError, ValueError) as error:
+    except InvalidModel as error:
         raise ConfigInvalid(f"models.path: {error}") from error
+
+
+def _read_load(worker: Worker, figure: str) -> float:
+    return float(getattr(worker.load, figure))
 
 
 def _build_provider(telemetry: Telemetry) -> TracerProvider:

@@ -35,6 +35,7 @@ from server.catalogue import DEFAULT_MODEL
 from server.installation import PACKAGE_ROOT, LaunchError, find_installation
 from server.model_folder import AssetError
 from server.ports import reserve_ports
+from server.settings import name_and_value
 from server.triton_log import LogPipe, LogTail, log_line
 from server.triton_options import Endpoints, TritonOptions, build_arguments
 
@@ -270,17 +271,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tidegate serve", description="Run Triton with a model until it is told to stop.")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id")
     parser.add_argument("--profile", default="fast", choices=("fast", "deterministic"))
-    parser.add_argument("--set", action="append", default=[], type=_parse_value, metavar="NAME=VALUE", help="another placeholder")
+    parser.add_argument("--set", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="another placeholder")
     parser.add_argument("--repository", type=Path, default=PACKAGE_ROOT / "model_repository", help="template to render")
     parser.add_argument("--triton", type=Path, metavar="PATH", help="tritonserver to run; found by itself by default")
     parser.add_argument("--trace-url", metavar="URL", help="OTLP/HTTP endpoint, such as http://127.0.0.1:4318/v1/traces")
     for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
         parser.add_argument(f"--{name}-port", type=int, default=port, help=f"{port} by default; 0 takes a free one")
     return parser.parse_args(argv)
-
-
-def _parse_value(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError("must be NAME=VALUE")
-    return name, value

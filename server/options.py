@@ -29,6 +29,26 @@ class EngineOptions:
     step_us: int = 10_000
     """Length of a step of the scripted engine."""
 
+    # Of the tensorrt_llm engine, with TensorRT-LLM's names and, where it has one, its default.
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    max_seq_len: int | None = None
+    max_tokens_in_paged_kv_cache: int | None = None
+    kv_cache_free_gpu_mem_fraction: float = 0.9
+    kv_cache_host_memory_bytes: int | None = None
+    kv_cache_dtype: str = "auto"
+    event_buffer_max_size: int = 0
+    """KV cache events kept until they are taken; none are made while it is unset."""
+    batch_scheduler_policy: str = "guaranteed_no_evict"
+    enable_chunked_context: bool = True
+    guided_decoding_backend: str = "xgrammar"
+    """xgrammar, llguidance, or none."""
+    lora_dir: str = ""
+    """A folder with a folder for each LoRA adapter, by which requests name it."""
+    max_lora_rank: int = 64
+    otlp_traces_endpoint: str = ""
+    """Where the engine sends spans of its own; OTLP over gRPC unless OTEL_EXPORTER_OTLP_TRACES_PROTOCOL says otherwise."""
+
 
 class OptionInvalid(ValueError):
     """A parameter of config.pbtxt that cannot be used; the message names it."""
@@ -45,19 +65,24 @@ def read_options(parameters: Mapping[str, Mapping[str, str]]) -> EngineOptions:
         raise OptionInvalid("model_dir: not set")
     folder = Path(values["model_dir"])
     typed = {key: _read_value(key, text) for key, text in values.items()}
-    return EngineOptions(**{"model_name": folder.name, **typed, "model_dir": folder})
+    return EngineOptions(**{"model_name": folder.name, **_DEFAULTS.get(values.get("engine", ""), {}), **typed, "model_dir": folder})
 
 
-_COUNTS = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens", "step_us")
+# A step of a GPU takes far more than one of a CPU for about the same time.
+_DEFAULTS = {"tensorrt_llm": {"max_num_seqs": 256, "max_num_batched_tokens": 8192}}
 
 
 def _read_value(key: str, text: str) -> Any:
-    if key in _COUNTS:
-        return _read_count(key, text)
-    return _read_switch(key, text) if key in _SWITCHES else text
-
-
-_SWITCHES = ("enable_kv_cache_reuse",)
+    """The text as the option's annotation has it."""
+    match EngineOptions.__dataclass_fields__[key].type:
+        case "int" | "int | None":
+            return _read_count(key, text)
+        case "float":
+            return _read_fraction(key, text)
+        case "bool":
+            return _read_switch(key, text)
+        case _:
+            return text
 
 
 def _read_switch(key: str, text: str) -> bool:
@@ -73,6 +98,16 @@ def _read_count(key: str, text: str) -> int:
     return int(text)
 
 
+def _read_fraction(key: str, text: str) -> float:
+    try:
+        fraction = float(text)
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction <= 1:
+        raise OptionInvalid(f"{key}: must be above 0 and at most 1")
+    return fraction
+
+
 def build_engine(options: EngineOptions) -> Engine:
     """The engine that `options.engine` names. Its library is imported only here: a GPU machine has no OpenVINO, a laptop no CUDA."""
     if options.engine == "openvino":
@@ -83,7 +118,11 @@ def build_engine(options: EngineOptions) -> Engine:
         from server.engine.scripted import ScriptedEngine, count_up
 
         return ScriptedEngine(describe_folder(options), count_up, options.step_us / 1e6)
-    raise OptionInvalid("engine: must be openvino or scripted")
+    if options.engine == "tensorrt_llm":
+        from server.engine.tensorrt_llm import TensorRtLlmEngine, import_library
+
+        return TensorRtLlmEngine(options, import_library())
+    raise OptionInvalid("engine: must be openvino, tensorrt_llm or scripted")
 
 
 def describe_folder(options: EngineOptions) -> Description:

@@ -3,8 +3,8 @@
 One stream each because Triton knows no other cancel that is safe: a cancelled stream ends every request on it, and the model's own `stop`
 request is answered under the id of the generation it stops. The stream's metadata carries the trace context.
 
-The streams tell when the connection breaks, but nothing tells that an idle worker is gone. So the link asks whether the model is ready, once
-a second, and at once when a stream broke: the answer says whether the worker is lost or only that stream. A worker that answers and is not
+Streams tell when the connection breaks, but nothing tells that an idle worker is gone. So the link asks whether the model is ready, once a
+second, and at once when a stream broke: the answer says whether the worker is lost or only that stream. A worker that answers and is not
 ready, as one that shuts down, gets no more generations and may end those it has.
 """
 
@@ -32,16 +32,20 @@ log = logging.getLogger("tidegate.direct")
 
 
 class Direct:
-    """The link over one connection. `described` is what the worker is, `end_ids` end an answer, the main one first; `address` is for the log."""
+    """The link over one connection; `address` is for the log.
+
+    `described` is what the worker is while it is ready; `end_ids` are the tokens that end an answer, the main one first.
+    """
 
     def __init__(
         self,
         address: str,
         stub: GRPCInferenceServiceStub,
-        described: WorkerDescription,
-        end_ids: Sequence[int],
         timeouts: Timeouts,
         on_change: Callable[[], None],
+        *,
+        described: WorkerDescription,
+        end_ids: Sequence[int],
     ) -> None:
         self.description: WorkerDescription | None = None
         self._address = address

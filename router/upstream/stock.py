@@ -39,7 +39,7 @@ def is_stock(config: ModelConfig) -> bool:
 def describe(config: ModelConfig, facts: ModelFacts) -> WorkerDescription:
     """What the configuration tells of the worker; the rest as the model's folder has it.
 
-    `max_seq_len` is not read by the backend: `tidegate engine build` writes the engine's there, for the router to know where answers are cut.
+    The backend does not read `max_seq_len`: `tidegate engine build` writes the engine's there, so that it is known where answers are cut.
     """
     context = min(facts.context_tokens, _read_count(config, "max_seq_len") or facts.context_tokens)
     return WorkerDescription(

@@ -101,7 +101,7 @@ class Worker:
             return Lane(self.address, stub, self._timeouts, self._take_change)
         if stock.is_stock(config):
             described = stock.describe(config, self._facts)
-            return Direct(self.address, stub, described, self._facts.end_ids, self._timeouts, self._take_change)
+            return Direct(self.address, stub, self._timeouts, self._take_change, described=described, end_ids=self._facts.end_ids)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
 
     def _take_change(self) -> None:

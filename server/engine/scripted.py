@@ -98,9 +98,10 @@ class ScriptedEngine:
         self._waiting.append(_Playing(request, iter(self._script(request)), time.time_ns(), time.monotonic()))
 
     def cancel(self, number: int) -> None:
-        self.cancelled += 1
+        known = len(self._running) + len(self._waiting)
         self._running.pop(number, None)
         self._waiting = deque(playing for playing in self._waiting if playing.request.number != number)
+        self.cancelled += known - len(self._running) - len(self._waiting)
 
     def has_work(self) -> bool:
         return bool(self._running or self._waiting)

@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import triton_python_backend_utils as pb_utils
 from tritonclient.grpc import service_pb2 as triton
-from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceServicer, add_GRPCInferenceServiceServicer_to_server
+from tritonclient.grpc.service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 
 from server.engine.base import Finish, Load, Output
 from server.lanes import Frame, Lane
 from server.options import EngineOptions, describe_folder
 from server.triton_model import frame_tensors
-from tests.bench.worker import write_response
+from tests.bench.worker import TidegateFront, write_response
 
 Requests = AsyncIterator[triton.ModelInferRequest]
 Responses = AsyncIterator[triton.ModelStreamInferResponse]
@@ -64,7 +64,7 @@ async def next_generation(requests: Requests) -> triton.ModelInferRequest:
     raise EOFError("the router closed the lane")
 
 
-class _Front(GRPCInferenceServiceServicer):
+class _Front(TidegateFront):
     def __init__(self, play: Callable[[Requests], Responses]) -> None:
         self._play = play
 

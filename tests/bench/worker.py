@@ -18,16 +18,21 @@ from typing import Any
 import grpc
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from google.protobuf import text_format
 from tritonclient.grpc import service_pb2 as triton
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceServicer, add_GRPCInferenceServiceServicer_to_server
 
 from router.text.tokenizer import Tokenizer
 from server.engine.base import Engine, Finish, Request
 from server.engine.scripted import Action, Break, Emit, End, ScriptedEngine, Stall, Wait
+from server.installation import PACKAGE_ROOT
 from server.options import EngineOptions, describe_folder
 from server.triton_model import TidegateModel
 
 __all__ = ["Break", "Emit", "End", "Finish", "Stall", "Wait", "Worker"]
+
+CONFIG = PACKAGE_ROOT / "model_repository/tensorrt_llm/config.pbtxt"
 
 _DTYPES = {"INT32": np.int32, "INT64": np.int64, "UINT64": np.uint64, "FP32": np.float32, "BOOL": np.bool_}
 
@@ -106,7 +111,14 @@ class Worker:
         return tuple(self._ids[bytes((byte,))] for byte in (text.encode() if isinstance(text, str) else text))
 
 
-class _Front(GRPCInferenceServiceServicer):
+class TidegateFront(GRPCInferenceServiceServicer):
+    """What Triton tells of our model: its configuration, from the file that Triton loads."""
+
+    async def ModelConfig(self, request: triton.ModelConfigRequest, context: Any) -> triton.ModelConfigResponse:
+        return triton.ModelConfigResponse(config=text_format.Parse(CONFIG.read_text(), ModelConfig()))
+
+
+class _Front(TidegateFront):
     """Triton's streaming inference, in front of one model."""
 
     def __init__(self, model: TidegateModel) -> None:

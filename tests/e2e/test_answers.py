@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import numpy as np
 from tidegate import Client, user
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_LENGTH, FINISH_REASON_STOP
 from tidegate.v1.turn_pb2 import Sampling
-from tritonclient.grpc import InferInput
-from tritonclient.grpc.aio import InferenceServerClient
 
 from server.stack import Stack
 from tests.e2e.asking import answer, read_metrics
+from tests.e2e.direct import stream_directly
 
 QUESTIONS = [
     f"Name {count} {things}."
@@ -99,21 +97,9 @@ async def test_a_cancelled_turn_frees_its_kv_blocks(stack: Stack) -> None:
 async def test_a_triton_client_without_a_lane_gets_the_stock_answer(stack: Stack) -> None:
     """tritonclient's own streaming, knowing nothing of lanes, gets token ids and at the end a finish reason."""
     ids, reasons = [], []
-    async with InferenceServerClient(stack.worker) as client:
-
-        async def requests():  # type: ignore[no-untyped-def]
-            prompt = InferInput("input_ids", [5], "INT32")
-            prompt.set_data_from_numpy(np.array([1, 4093, 198, 1780, 314], dtype=np.int32))
-            length = InferInput("request_output_len", [1], "INT32")
-            length.set_data_from_numpy(np.array([6], dtype=np.int32))
-            yield {"model_name": "tensorrt_llm", "inputs": [prompt, length], "enable_empty_final_response": True}
-
-        async for result, error in client.stream_infer(requests()):
-            assert error is None
-            if result.get_response().parameters["triton_final_response"].bool_param:
-                break
-            ids += result.as_numpy("output_ids").tolist()
-            reasons += [] if (reason := result.as_numpy("finish_reason")) is None else reason.tolist()
+    async for result in stream_directly(stack.worker, [1, 4093, 198, 1780, 314], 6):
+        ids += result.as_numpy("output_ids").tolist()
+        reasons += [] if (reason := result.as_numpy("finish_reason")) is None else reason.tolist()
     assert len(ids) == 6
     assert reasons == [b"length"]
 

@@ -18,7 +18,7 @@ _OUR_THREADS = ("engine", "tokenize")
 @pytest.fixture(autouse=True)
 async def nothing_left_over(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> AsyncIterator[None]:
     """Fails a test that leaves a task or thread running, or lets the canary out."""
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "tidegate")
     yield
     await until(lambda: asyncio.all_tasks() == {asyncio.current_task()}, within_s=2.0)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith(_OUR_THREADS)]

@@ -1,4 +1,4 @@
-"""A worker's lane without a connection: it keeps what it was asked, and the test plays its tokens."""
+"""A worker without a connection: it keeps what it was asked, and the test plays its tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from router.errors import TidegateError, no_worker
 from router.model import GenerationRequest, WorkerDescription, WorkerFinish
-from router.upstream.lane import Generation, Lane, OnTokens
+from router.upstream.link import Generation, OnTokens
+from router.upstream.worker import Worker
 
 CONTEXT = 2048
 POOL = 1024
@@ -25,9 +26,9 @@ class FakeWorker:
         self._busy = busy
         self._running: dict[int, Generation] = {}
 
-    def as_lane(self) -> Lane:
-        """Itself, for constructors that want a lane."""
-        return cast(Lane, self)
+    def as_worker(self) -> Worker:
+        """Itself, for constructors that want a worker."""
+        return cast(Worker, self)
 
     @property
     def running(self) -> int:
@@ -48,7 +49,7 @@ class FakeWorker:
         detail: Mapping[str, Any] | None = None,
         number: int = 1,
     ) -> None:
-        """One frame's entry for a generation, as the lane's reader gives it."""
+        """One frame's entry for a generation, as the worker's link gives it."""
         generation = self._running[number]
         if finish is not WorkerFinish.RUNNING:
             del self._running[number]

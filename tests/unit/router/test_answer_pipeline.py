@@ -59,7 +59,7 @@ class Bench:
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         model = Model(ModelConfig(name="test", path=folder, workers=("10.0.0.1:8001",)), self.tokenizer, executor)
-        workers = Workers({"test": [self.worker.as_lane()]})
+        workers = Workers({"test": [self.worker.as_worker()]})
         self.pipeline = Pipeline(Models([model]), workers, Limits(), Tracing(provider), Metrics(self._registry))
 
     async def run(self, request: TurnRequest = ASK) -> None:

@@ -227,7 +227,8 @@ def test_an_idle_lane_gets_heartbeats() -> None:
 def test_the_load_is_observed_with_every_heartbeat() -> None:
     """Whether anybody is attached or not: metrics show an idle engine too."""
     loads: SimpleQueue[Load] = SimpleQueue()
-    with stepping(make_stepper(observe=loads.put)):
+    with stepping(make_stepper(observe=loads.put)) as stepper:
+        stepper.acknowledge("none", 1)  # wakes the loop, which would look at the clock in a second
         assert loads.get(timeout=PATIENCE_S).total_blocks == 100
 
 

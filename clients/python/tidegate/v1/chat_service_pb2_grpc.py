@@ -93,7 +93,7 @@ class ChatServiceServicer:
         """Complete answers one turn in one message.
 
         Fails with:
-        - INVALID_ARGUMENT: FIELD_INVALID, PROMPT_TOO_LONG, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE.
+        - INVALID_ARGUMENT: FIELD_INVALID, PROMPT_TOO_LONG, GUIDE_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE.
         - NOT_FOUND: MODEL_UNKNOWN.
         - UNIMPLEMENTED: an option this model or version does not serve (OPTION_UNSUPPORTED).
         - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING.

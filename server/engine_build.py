@@ -179,9 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     engine = argparse.ArgumentParser(prog="tidegate engine", description="Prepare engines for GPU machines.")
-    parser = engine.add_subparsers(required=True).add_parser(
-        "build", help="make a checkpoint or engine, and the model repository that serves it"
-    )
+    parser = engine.add_subparsers(required=True).add_parser("build", help="make an engine and the model repository that serves it")
     parser.add_argument("--kind", choices=sorted(PLANS), default="llm-api", help="Tidegate's model on the LLM API, or NVIDIA's C++ backend")
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face layout")
     parser.add_argument("--output", type=Path, required=True, help="folder for checkpoint, engine and model_repository")

@@ -32,7 +32,8 @@ class Outbox(Generic[Frame]):
         self._frame_type = frame_type
         self._request_id = request_id
         self._frame = frame_type()
-        self._open_text: dict[int, pb.Event] = {}
+        self._texts: list[tuple[pb.Event, list[str]]] = []
+        self._open_texts: dict[int, list[str]] = {}
         self._sequences: defaultdict[int, int] = defaultdict(int)
         self._news = asyncio.Event()
         self._closed = False
@@ -45,7 +46,7 @@ class Outbox(Generic[Frame]):
             if isinstance(event, TextDelta):
                 self._put_text(turn, event.text)
             else:
-                self._open_text.pop(turn, None)
+                self._open_texts.pop(turn, None)
                 _WRITERS[type(event)](self._add(turn), event, self._request_id)
         self._news.set()
 
@@ -62,8 +63,11 @@ class Outbox(Generic[Frame]):
                 return None
             await self._news.wait()
             self._news.clear()
+        for event, pieces in self._texts:
+            event.text_delta.text = "".join(pieces)
         frame, self._frame = self._frame, self._frame_type()
-        self._open_text.clear()
+        self._texts.clear()
+        self._open_texts.clear()
         return frame
 
     def forget(self, turn: int) -> None:
@@ -76,13 +80,12 @@ class Outbox(Generic[Frame]):
         self._news.set()
 
     def _put_text(self, turn: int, text: str) -> None:
-        known = self._open_text.get(turn)
-        if known is not None:
-            known.text_delta.text += text
-            return
-        event = self._add(turn)
-        event.text_delta.text = text
-        self._open_text[turn] = event
+        """Pieces are joined when the frame leaves: to join them here would copy a growing text for every token."""
+        pieces = self._open_texts.get(turn)
+        if pieces is None:
+            pieces = self._open_texts[turn] = []
+            self._texts.append((self._add(turn), pieces))
+        pieces.append(text)
 
     def _add(self, turn: int) -> pb.Event:
         self._sequences[turn] += 1

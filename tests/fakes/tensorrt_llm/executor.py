@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import queue
 import threading
@@ -173,7 +172,7 @@ class Executor:
             request.output.aqueue.put_silently(request.response)
             queues.append(request.output.aqueue)
         if queues:
-            asyncio.run_coroutine_threadsafe(notify_all(queues), queues[0].loop)
+            notify_all(queues)
 
     def _end(self, request: _Request) -> None:
         del self._requests[request.output.request_id]

@@ -25,10 +25,10 @@ from .results import IterationResult, RequestError, RequestOutput
 from .script import Script, count_up
 
 __all__ = [
+    "LLM",
     "CapacitySchedulerPolicy",
     "GuidedDecodingParams",
     "KvCacheConfig",
-    "LLM",
     "LoRARequest",
     "RequestError",
     "RequestOutput",
@@ -107,13 +107,14 @@ class BaseLLM:
 class LLM12(BaseLLM):
     """PyTorch runtime, 1.2.1: trace headers are unknown."""
 
-    arguments = TorchLlmArgs12
+    arguments: type[BaseLlmArgs] = TorchLlmArgs12
 
     @_checked
     def generate_async(
         self,
         inputs: list[int],
         sampling_params: SamplingParams,
+        *,
         lora_request: LoRARequest | None = None,
         prompt_adapter_request: None = None,
         streaming: bool = False,
@@ -143,6 +144,7 @@ class LLM(BaseLLM):
         self,
         inputs: list[int],
         sampling_params: SamplingParams,
+        *,
         lora_request: LoRARequest | None = None,
         prompt_adapter_request: None = None,
         streaming: bool = False,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -95,20 +96,25 @@ class AsyncQueue:
         if self._items:
             self._event.set()
 
-    async def get(self, timeout: float | None = None) -> Any:
+    async def get(self, wait_s: float | None = None) -> Any:
         """The next item. Raises TimeoutError."""
         while not self._items:
-            await asyncio.wait_for(self._event.wait(), timeout)
+            await asyncio.wait_for(self._event.wait(), wait_s)
         item = self._items.popleft()
         if not self._items:
             self._event.clear()
         return item
 
 
-async def notify_all(queues: Iterable[AsyncQueue]) -> None:
-    """One wake-up for all of them."""
-    for one in queues:
-        one.notify()
+def notify_all(queues: Sequence[AsyncQueue]) -> None:
+    """Wakes their loop once for all of them, from another thread. A loop that is gone needs no news."""
+
+    def notify() -> None:
+        for one in queues:
+            one.notify()
+
+    with contextlib.suppress(RuntimeError):
+        queues[0].loop.call_soon_threadsafe(notify)
 
 
 class RequestOutput:
@@ -133,9 +139,7 @@ class RequestOutput:
     async def __anext__(self) -> RequestOutput:
         if self.finished:
             raise StopAsyncIteration
-        assert self.aqueue is not None, (
-            "The asyncio event loop was not present during initialization, so async operations are not available."
-        )
+        assert self.aqueue is not None, "The asyncio event loop was not present during initialization"
         self._handle(await self.aqueue.get())
         return self
 
@@ -176,7 +180,7 @@ class IterationResult:
         self.done, self.timeout = False, timeout
         for text in fetch(timeout):
             self.aqueue.put_silently(text)
-        asyncio.run_coroutine_threadsafe(notify_all([self.aqueue]), self.aqueue.loop)
+        notify_all([self.aqueue])
         return self
 
     def __aiter__(self) -> IterationResult:

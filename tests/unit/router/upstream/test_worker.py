@@ -1,0 +1,78 @@
+"""Which kind of worker is at an address."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from router.config import Timeouts
+from router.errors import WorkerError
+from router.model import WorkerLoad
+from router.upstream.worker import Worker
+from tests.bench.waiting import until
+from tests.bench.worker import Worker as LaneWorker
+from tests.unit.router.upstream.fake_triton import ASKED, FACTS, FakeTriton, Taken, answer_once, stock_config
+
+
+@asynccontextmanager
+async def running(address: str) -> AsyncIterator[Worker]:
+    worker = Worker(address, FACTS, Timeouts(), lambda: None)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_worker_without_a_connection_takes_nothing() -> None:
+    """It is down, empty, and says so."""
+    async with running("127.0.0.1:1") as worker:
+        assert (worker.up, worker.description, worker.running, worker.load) == (False, None, 0, WorkerLoad())
+        with pytest.raises(WorkerError) as refused:
+            worker.submit(ASKED, Taken())
+    assert refused.value.reason == "NO_WORKER"
+
+
+async def test_a_model_of_neither_kind_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says what is wrong with it."""
+    caplog.set_level(logging.WARNING)
+    async with FakeTriton(ModelConfig(name="tensorrt_llm"), answer_once).running() as address, running(address) as worker:
+        await until(lambda: "neither Tidegate's nor TensorRT-LLM's" in caplog.text)
+        assert not worker.up
+
+
+async def test_an_address_may_change_its_kind(chatml: Path) -> None:
+    """A stock worker that is replaced by one of ours at the same address is found out at the next connection."""
+    lane = LaneWorker(chatml)
+
+    def kind() -> str:
+        return worker.description.engine if worker.description else ""
+
+    async with AsyncExitStack() as stack:
+        async with FakeTriton(stock_config(), answer_once).running() as lane.address:
+            worker = await stack.enter_async_context(running(lane.address))
+            await until(lambda: kind() == "tensorrtllm")
+        async with lane.running():
+            await until(lambda: kind() == "scripted")
+
+
+async def test_changes_are_told() -> None:
+    """When the worker comes and when it goes, after `up` has its new value."""
+    told: list[bool] = []
+    worker: Worker
+
+    async with FakeTriton(stock_config(), answer_once).running() as address:
+        worker = Worker(address, FACTS, Timeouts(), lambda: told.append(worker.up))
+        task = asyncio.create_task(worker.run())
+        await until(lambda: told == [True])
+        await worker.submit(ASKED, Taken()).wait()
+    await until(lambda: told == [True, False])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

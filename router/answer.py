@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from router.errors import TidegateError
-from router.model import Failed, Finished, FinishReason, GenerationRequest, Sink, Started, TurnEvent, WorkerFinish
+from router.model import Failed, Finished, FinishReason, GenerationRequest, Sink, Started, TurnEvent, WorkerDelta
 from router.telemetry import Metrics, Stopwatch, TurnSpan, mark_error
 from router.turn import Turn
 from router.upstream.worker import Worker
@@ -59,13 +58,13 @@ class Answer:
         self._metrics.duration.labels(self._model).observe(self._clock.seconds())
         self._book_usage()
 
-    def _take_tokens(self, ids: Sequence[int], finish: WorkerFinish, detail: Mapping[str, Any] | None) -> None:
+    def _take_tokens(self, delta: WorkerDelta) -> None:
         """Called by the worker's link, once a step."""
         assert self._turn is not None, "started before it was submitted"
-        if ids and not self._turn.usage.completion_tokens:
+        if delta.tokens and not self._turn.usage.completion_tokens:
             self._metrics.first_token.labels(self._model).observe(self._clock.seconds())
             self.span.span.add_event("gen_ai.first_token")
-        self._emit(self._turn.feed(ids, finish, (detail or {}).get("cached_tokens")))
+        self._emit(self._turn.feed(delta))
         if self._turn.ended:
             self._end_generation()
 

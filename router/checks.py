@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from router.config import Limits
 from router.errors import Violation, field_invalid, option_unsupported, prompt_too_long
-from router.model import Message, Role, Sampling, TurnRequest
+from router.model import Guide, GuideKind, Message, Role, Sampling, TurnRequest
 
 
 def check_turn(request: TurnRequest, limits: Limits) -> None:
@@ -16,7 +16,8 @@ def check_turn(request: TurnRequest, limits: Limits) -> None:
         *_check_messages(request.messages, limits),
         *_check_sampling(request.sampling),
         *_check_stops(request.stop, limits),
-        *_check_output_tokens(request.max_output_tokens),
+        *_check_output_tokens(request.max_output_tokens, request.min_output_tokens),
+        *_check_guide(request.guide, limits),
     )
     if violations:
         raise field_invalid(*violations)
@@ -74,6 +75,7 @@ _TINY = 1e-6
 _RANGES = (
     ("temperature", 0.0, 2.0, "must be from 0 to 2"),
     ("top_p", _TINY, 1.0, "must be above 0 and at most 1"),
+    ("min_p", 0.0, 1.0, "must be from 0 to 1"),
     ("top_k", 0, 2**31 - 1, "must be at most 2147483647"),
     ("repetition_penalty", _TINY, 10.0, "must be above 0 and at most 10"),
     ("presence_penalty", -2.0, 2.0, "must be from -2 to 2"),
@@ -90,6 +92,14 @@ def _check_stops(stops: Sequence[str], limits: Limits) -> Iterator[Violation]:
             yield Violation(f"stop[{index}]", f"must have from 1 to {limits.max_stop_chars} characters")
 
 
-def _check_output_tokens(asked: int | None) -> Iterator[Violation]:
-    if asked is not None and asked < 1:
+def _check_output_tokens(most: int | None, fewest: int | None) -> Iterator[Violation]:
+    if most is not None and most < 1:
         yield Violation("max_output_tokens", "must be at least 1")
+    elif most is not None and fewest is not None and fewest > most:
+        yield Violation("min_output_tokens", "must not exceed max_output_tokens")
+
+
+def _check_guide(guide: Guide | None, limits: Limits) -> Iterator[Violation]:
+    """What the text says is for the worker to compile; this only bounds it."""
+    if guide is not None and guide.kind is not GuideKind.JSON and not 1 <= len(guide.text) <= limits.max_guide_chars:
+        yield Violation("response_format", f"must have from 1 to {limits.max_guide_chars} characters")

@@ -47,6 +47,7 @@ class Limits(_Section):
     max_messages: Count = 1024
     max_stops: Count = 16
     max_stop_chars: Count = 256
+    max_guide_chars: Count = 64 * 1024
     max_turns_per_stream: Count = 1024
     max_streams: Count = 10_000
 

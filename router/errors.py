@@ -73,6 +73,12 @@ def option_unsupported(field: str, description: str) -> CallerError:
     return CallerError(Code.UNIMPLEMENTED, "OPTION_UNSUPPORTED", f"{field}: {description}", violations=(Violation(field, description),))
 
 
+def guide_invalid(description: str) -> CallerError:
+    """The answer's form cannot be compiled; the description names the place."""
+    violation = Violation("response_format", description)
+    return CallerError(Code.INVALID_ARGUMENT, "GUIDE_INVALID", f"response_format: {description}", violations=(violation,))
+
+
 def prompt_too_long(prompt_tokens: int, limit: int) -> CallerError:
     """The prompt leaves no room for an answer."""
     text = f"the prompt has {prompt_tokens} tokens; this model takes at most {limit}"

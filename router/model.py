@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 from router.errors import TidegateError
 
@@ -44,10 +45,28 @@ class Sampling:
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    min_p: float | None = None
     seed: int | None = None
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+
+
+class GuideKind(Enum):
+    """What a guide's text is, as workers name it."""
+
+    JSON = "json"
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    GRAMMAR = "ebnf_grammar"
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """The form an answer must have: a schema, regex or grammar; the text is empty for JSON."""
+
+    kind: GuideKind
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +77,10 @@ class TurnRequest:
     messages: Sequence[Message]
     sampling: Sampling = Sampling()
     max_output_tokens: int | None = None
+    min_output_tokens: int | None = None
     stop: Sequence[str] = ()
+    guide: Guide | None = None
+    logprobs: bool = False
     has_tools: bool = False
 
 
@@ -96,6 +118,22 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A generated token: its id, its bytes, and the natural logarithm of its probability."""
+
+    token: int
+    data: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Log probabilities, one entry for each new token."""
+
+    tokens: Sequence[TokenLogprob]
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts. `cached_tokens` are part of `prompt_tokens`."""
 
@@ -119,7 +157,7 @@ class Failed:
     error: TidegateError
 
 
-TurnEvent = Started | TextDelta | Usage | Finished | Failed
+TurnEvent = Started | TextDelta | Logprobs | Usage | Finished | Failed
 
 Sink = Callable[[Sequence[TurnEvent]], None]
 """Takes a turn's events, oldest first, without waiting."""
@@ -138,6 +176,19 @@ class WorkerFinish(IntEnum):
     REFUSED = 7
 
 
+class WorkerDelta(NamedTuple):
+    """What a worker brought for one generation; a NamedTuple because one is made per running turn and engine step.
+
+    `log_probs` aligns with `tokens`. `cached_tokens` and `refusal`, a worker's words about a request it did not take, come with the last.
+    """
+
+    tokens: Sequence[int]
+    finish: WorkerFinish = WorkerFinish.RUNNING
+    log_probs: Sequence[float] | None = None
+    cached_tokens: int | None = None
+    refusal: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """What a worker is asked: prompt ids, the most new ids, how to choose them, and trace headers when the turn is traced."""
@@ -145,6 +196,9 @@ class GenerationRequest:
     prompt: Sequence[int]
     max_new_tokens: int
     sampling: Sampling
+    min_new_tokens: int | None = None
+    guide: Guide | None = None
+    log_probs: bool = False
     trace_headers: dict[str, str] = field(default_factory=dict)
 
 

@@ -65,10 +65,10 @@ class Pipeline:
             prompt = await model.encode(request.messages)
         worker = self._workers.choose(model.name)
         most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), _room(model, worker))
-        answer.start(Turn(model.tokenizer.decoder(), request.stop, len(prompt)), Started(model.name, worker.address, len(prompt), most))
+        turn = Turn(model.tokenizer.decoder(), request.stop, len(prompt), logprobs=request.logprobs)
+        answer.start(turn, Started(model.name, worker.address, len(prompt), most))
         with answer.span.stage("generate") as stage:
-            asked = GenerationRequest(prompt, most, request.sampling, trace_headers(stage))
-            await answer.generate(worker, asked)
+            await answer.generate(worker, _ask_worker(request, prompt, most, trace_headers(stage)))
 
     async def count_tokens(self, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
         """Tokens of the rendered prompt, and tokens the model can hold. Raises CallerError."""
@@ -79,6 +79,18 @@ class Pipeline:
     def check_model(self, name: str) -> str:
         """The name of the model that `name` (may be empty) stands for. Raises CallerError MODEL_UNKNOWN."""
         return self._models.find(name).name
+
+
+def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: dict[str, str]) -> GenerationRequest:
+    return GenerationRequest(
+        prompt=prompt,
+        max_new_tokens=most,
+        sampling=request.sampling,
+        min_new_tokens=request.min_output_tokens,
+        guide=request.guide,
+        log_probs=request.logprobs,
+        trace_headers=trace,
+    )
 
 
 def _room(model: Model, worker: Worker) -> int:

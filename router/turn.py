@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from router.errors import TidegateError, engine_failed, engine_refused, worker_lost, worker_stalled
-from router.model import Failed, Finished, FinishReason, TextDelta, TurnEvent, Usage, WorkerFinish
+from router.errors import TidegateError, engine_failed, engine_refused, guide_invalid, worker_lost, worker_stalled
+from router.model import Failed, Finished, FinishReason, Logprobs, TextDelta, TokenLogprob, TurnEvent, Usage, WorkerDelta, WorkerFinish
 from router.text.decode import Decoder
 from router.text.stops import StopMatcher
+
+GUIDE_TENSOR = "guided_decoding_guide: "
+"""How a worker begins its words about a guide that it cannot compile; they are for the caller."""
 
 
 class Turn:
     """The state of one answer."""
 
-    def __init__(self, decoder: Decoder, stops: Sequence[str], prompt_tokens: int) -> None:
+    def __init__(self, decoder: Decoder, stops: Sequence[str], prompt_tokens: int, *, logprobs: bool = False) -> None:
+        """`logprobs` says whether the caller wants them; a frame may hold some because another turn does."""
         self._decoder = decoder
+        self._logprobs = logprobs
         self._stops = StopMatcher(stops)
         self._prompt_tokens = prompt_tokens
         self._completion_tokens = 0
@@ -34,17 +39,19 @@ class Turn:
         """Tokens so far."""
         return Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
 
-    def feed(self, ids: Sequence[int], finish: WorkerFinish, cached_tokens: int | None = None) -> list[TurnEvent]:
+    def feed(self, delta: WorkerDelta) -> list[TurnEvent]:
         """What a frame brought for this turn."""
         if self._ended:
             return []
-        self._completion_tokens += len(ids)
-        self._cached_tokens = cached_tokens or self._cached_tokens
-        text, stop = self._stops.feed(self._decoder.feed(ids))
+        self._completion_tokens += len(delta.tokens)
+        self._cached_tokens = delta.cached_tokens or self._cached_tokens
+        text, stop = self._stops.feed(self._decoder.feed(delta.tokens))
         events: list[TurnEvent] = [TextDelta(text)] if text else []
+        if self._logprobs and delta.log_probs:
+            events.append(self._tell_logprobs(delta.tokens, delta.log_probs))
         if stop is not None:
             return events + self._finish(FinishReason.STOP, stop)
-        return events if finish is WorkerFinish.RUNNING else events + self._end(finish)
+        return events if delta.finish is WorkerFinish.RUNNING else events + self._end(delta)
 
     def cancel(self) -> list[TurnEvent]:
         """The caller gave the turn up. What was held back stays back."""
@@ -57,14 +64,21 @@ class Turn:
         self._ended = True
         return [self.usage, Failed(error)]
 
-    def _end(self, finish: WorkerFinish) -> list[TurnEvent]:
-        error = _ERRORS.get(finish)
+    def _tell_logprobs(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Logprobs:
+        """One entry per token, of held-back ones too; their joined bytes are the text's and those of a character that is not whole yet."""
+        pairs = zip(tokens, log_probs, strict=True)
+        return Logprobs([TokenLogprob(token, self._decoder.bytes_of(token), log_prob) for token, log_prob in pairs])
+
+    def _end(self, delta: WorkerDelta) -> list[TurnEvent]:
+        if delta.refusal.startswith(GUIDE_TENSOR):
+            return self.fail(guide_invalid(delta.refusal.removeprefix(GUIDE_TENSOR)))
+        error = _ERRORS.get(delta.finish)
         if error is not None:
             return self.fail(error())
         text, stop = self._stops.feed(self._decoder.flush())
         text += "" if stop else self._stops.flush()
         events: list[TurnEvent] = [TextDelta(text)] if text else []
-        return events + self._finish(FinishReason.STOP if stop else _REASONS[finish], stop or "")
+        return events + self._finish(FinishReason.STOP if stop else _REASONS[delta.finish], stop or "")
 
     def _finish(self, reason: FinishReason, stop: str = "") -> list[TurnEvent]:
         self._ended = True

@@ -3,6 +3,8 @@
 Two kinds. `llm-api` is Tidegate's own Triton model with TensorRT-LLM's LLM API inside, which runs a checkpoint as it is. `stock` is the C++
 backend that NVIDIA ships up to Triton 26.07, which runs engines built by trtllm-build. Either way it first makes a plan, which `--dry-run`
 prints and anything else carries out: the commands in order, then the repository, which appears whole or not at all.
+
+In NVIDIA's container, which has no `tidegate` command, it is `python3 -m server.engine_build build`; it needs nothing that is not there.
 """
 
 from __future__ import annotations
@@ -18,14 +20,13 @@ from pathlib import Path
 
 from server.build import CONFIG_NAME, fill_placeholders, find_placeholders, render_repository
 from server.engine_commands import BUILD_SETTINGS, DTYPES, QUANTIZATIONS, QUANTIZE_SETTINGS, Checkpoint, Command, build, convert, quantize
-from server.installation import PACKAGE_ROOT
 from server.options import OptionInvalid, read_options
 from server.settings import Setting, SettingInvalid, Value, name_and_value, read_settings, require_known, to_text, whole
 from server.stock_settings import STOCK_SETTINGS, check_stock
 
-MODEL = "tensorrt_llm"
-OURS = PACKAGE_ROOT / "model_repository"
-STOCK = Path(__file__).parent / "templates/stock"
+ROOT = Path(__file__).parents[1]
+OURS = ROOT / "model_repository"
+STOCK = ROOT / "server/templates/stock"
 EVENT_BUFFER = 1024
 """KV cache events that wait to be taken: more than a step makes. The router follows the cache by them."""
 
@@ -100,7 +101,7 @@ def plan_llm_api(wanted: Checkpoint, output: Path, given: Mapping[str, str]) -> 
     settings = read_settings(QUANTIZE_SETTINGS, {name: given[name] for name in QUANTIZE_SETTINGS if name in given}) if quantizing else {}
     commands = (quantize(wanted, checkpoint, settings, "hf"),) if quantizing else ()
     repository = output / "model_repository"
-    start = ("env", f"PYTHONPATH={PACKAGE_ROOT}", "tritonserver", f"--model-repository={repository}", "--disable-auto-complete-config")
+    start = ("env", f"PYTHONPATH={ROOT}", "tritonserver", f"--model-repository={repository}", "--disable-auto-complete-config")
     return Plan(commands, OURS, values, repository, start)
 
 
@@ -131,7 +132,7 @@ def read_checkpoint(arguments: argparse.Namespace) -> Checkpoint:
 
 def describe(plan: Plan) -> Iterator[str]:
     """The plan for reading, line by line; commands can be pasted into a shell."""
-    yield "# Commands"
+    yield "# Commands" if plan.commands else "# No commands"
     yield from map(shlex.join, plan.commands)
     for config in sorted(plan.template.glob(f"*/{CONFIG_NAME}")):
         yield f"\n# {plan.repository / config.relative_to(plan.template)}"
@@ -191,3 +192,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="a setting; all are checked")
     parser.add_argument("--dry-run", action="store_true", help="print the commands and files instead")
     return engine.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -139,7 +139,7 @@ async def _stop_process(process: asyncio.subprocess.Process) -> None:
 async def _wait_serving(router: str) -> None:
     """Waits until the router has its worker."""
     async with grpc.aio.insecure_channel(router) as channel:
-        watch = HealthStub(channel).Watch(HealthCheckRequest(), timeout=START_S)
+        watch = HealthStub(channel).Watch(HealthCheckRequest(), timeout=START_S)  # type: ignore[attr-defined]  # the stubs lack it
         try:
             async for response in watch:
                 if response.status == HealthCheckResponse.SERVING:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from server.engine.base import Engine, Finish, Output, Request, Sampling
+from server.engine.base import Engine, Finish, Guide, GuideKind, Output, Request, Sampling
 from server.lanes import Frame
 from server.options import EngineOptions, build_engine, read_options
 from server.spans import EngineSpans, export_to
@@ -155,8 +155,38 @@ def read_request(tensors: Mapping[str, Any]) -> Request:
         max_new_tokens=DEFAULT_OUTPUT_TOKENS if output_len is None else output_len,
         sampling=Sampling(**{ours: _scalar(tensors, theirs) for ours, theirs in _SAMPLING}),
         end_ids=() if end_id is None else (end_id,),
+        stop_ids=_read_stop_ids(tensors),
         log_probs=bool(_scalar(tensors, "return_log_probs")),
+        guide=_read_guide(tensors),
     )
+
+
+def _read_stop_ids(tensors: Mapping[str, Any]) -> tuple[int, ...]:
+    """TensorRT-LLM's layout: row 0 the words' ids joined, row 1 where each word ends, padded with -1."""
+    if "stop_words_list" not in tensors:
+        return ()
+    ids, ends = tensors["stop_words_list"].reshape(2, -1).tolist()
+    words = sum(end >= 0 for end in ends)
+    if ends[:words] != list(range(1, words + 1)):
+        raise ValueError("stop_words_list: only words of one token are served; the router matches texts itself")
+    return tuple(ids[:words])
+
+
+def _read_guide(tensors: Mapping[str, Any]) -> Guide | None:
+    if "guided_decoding_guide_type" not in tensors:
+        return None
+    kind, text = _text(tensors, "guided_decoding_guide_type"), _text(tensors, "guided_decoding_guide")
+    if kind not in set(GuideKind):
+        raise ValueError(f"guided_decoding_guide_type: must be one of {', '.join(GuideKind)}")
+    return Guide(GuideKind(kind), text)
+
+
+def _text(tensors: Mapping[str, Any], name: str) -> str:
+    """A BYTES scalar, "" when absent. Raises ValueError for bytes that are not UTF-8."""
+    try:
+        return tensors[name].ravel()[0].decode() if name in tensors else ""
+    except UnicodeDecodeError:
+        raise ValueError(f"{name}: is not UTF-8") from None
 
 
 def _required(values: Mapping[str, Any], name: str) -> Any:

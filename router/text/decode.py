@@ -43,6 +43,10 @@ class Decoder:
         self.pending = data[used:]
         return self._drop_lead(text) if self._lead else text
 
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of one token, b"" for control tokens."""
+        return self._table[token]
+
     def flush(self) -> str:
         """The end of the answer: U+FFFD for a character that was cut, else nothing."""
         text, _ = utf_8_decode(self.pending, "replace", True)

@@ -87,9 +87,9 @@ class ChatService(ChatServiceServicer):
         self._draining = True
         for session in list(self._writers):
             session.announce_end(grace_s)
-        deadline = time.monotonic() + grace_s
-        while (self._writers or self._single_turns) and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+        running = {writer.task for writer in self._writers.values()} | self._single_turns
+        if running:
+            await asyncio.wait(running, timeout=grace_s)
         for session in list(self._writers):
             session.cancel_turns(draining())
         for turn in self._single_turns:
@@ -134,7 +134,7 @@ class Writer:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._task = asyncio.current_task()
+        self.task = _current_task()
         self._fault: TidegateError | None = None
         self.writing = False
         self.changed = time.monotonic()
@@ -147,16 +147,21 @@ class Writer:
                 await self._context.write(frame)
                 self.writing, self.changed = False, time.monotonic()
         except asyncio.CancelledError:
-            if self._fault is None or self._task is None:
+            if self._fault is None:
                 raise
-            self._task.uncancel()
+            self.task.uncancel()
             raise self._fault from None
 
     def interrupt(self, error: TidegateError) -> None:
         """Ends `send_all` with an error, in the middle of a write too."""
         self._fault = error
-        if self._task is not None:
-            self._task.cancel()
+        self.task.cancel()
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None, "called from a coroutine"
+    return task
 
 
 async def _read(session: Session, requests: AsyncIterator[ConverseRequest]) -> None:

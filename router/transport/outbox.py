@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from tidegate.v1 import event_pb2 as pb
 from tidegate.v1.chat_service_pb2 import ConverseResponse, StreamResponse
 
-from router.model import Failed, Finished, FinishReason, Started, TextDelta, TurnEvent, Usage
+from router.model import Failed, Finished, FinishReason, Logprobs, Started, TextDelta, TokenLogprob, TurnEvent, Usage
 from router.transport.status import to_status
 
 Frame = TypeVar("Frame", bound=ConverseResponse | StreamResponse)
@@ -106,6 +106,12 @@ def write_started(target: pb.Started, started: Started) -> None:
     target.prompt_tokens, target.max_output_tokens = started.prompt_tokens, started.max_output_tokens
 
 
+def write_logprobs(target: Any, tokens: Sequence[TokenLogprob]) -> None:
+    """Appends to a repeated TokenLogprob."""
+    for token in tokens:
+        target.add(token_id=token.token, token_bytes=token.data, logprob=token.logprob)
+
+
 def seconds(value: float) -> Duration:
     """A Duration, to the millisecond."""
     duration = Duration()
@@ -126,6 +132,7 @@ FINISH_REASONS = {
 
 _WRITERS: dict[type, Callable[[pb.Event, Any, str], None]] = {
     Started: lambda event, started, _: write_started(event.started, started),
+    Logprobs: lambda event, logprobs, _: write_logprobs(event.logprobs.tokens, logprobs.tokens),
     Usage: lambda event, usage, _: write_usage(event.usage, usage),
     Finished: lambda event, finished, _: _write_finished(event, finished),
     Failed: lambda event, failed, request_id: event.failed.status.CopyFrom(to_status(failed.error, request_id)),

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from tidegate.v1 import turn_pb2 as pb
 
 from router.errors import CallerError, protocol_violated
-from router.model import Call, Message, Role, Sampling, ToolCall, TurnRequest
+from router.model import Call, Guide, GuideKind, Message, Role, Sampling, ToolCall, TurnRequest
 
 REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -93,7 +93,10 @@ def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling 
         messages=read_messages(spec.messages),
         sampling=read_sampling(sampling),
         max_output_tokens=spec.max_output_tokens if spec.HasField("max_output_tokens") else None,
+        min_output_tokens=spec.min_output_tokens if spec.HasField("min_output_tokens") else None,
         stop=tuple(spec.stop),
+        guide=_read_guide(spec.response_format),
+        logprobs=spec.logprobs,
         has_tools=bool(spec.tools),
     )
 
@@ -116,6 +119,19 @@ def read_sampling(sampling: pb.Sampling) -> Sampling:
     return Sampling(**{name: getattr(sampling, name) for name in _SAMPLING if sampling.HasField(name)})
 
 
+def _read_guide(wanted: pb.ResponseFormat) -> Guide | None:
+    name = wanted.WhichOneof("format")
+    if name is None:
+        return None
+    return Guide(_GUIDES[name], "" if name == "json_object" else getattr(wanted, name))
+
+
+_GUIDES = {
+    "json_object": GuideKind.JSON,
+    "json_schema": GuideKind.JSON_SCHEMA,
+    "regex": GuideKind.REGEX,
+    "grammar": GuideKind.GRAMMAR,
+}
 _SAMPLING = tuple(field.name for field in pb.Sampling.DESCRIPTOR.fields)
 _ROLES = {
     pb.ROLE_SYSTEM: Role.SYSTEM,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from tidegate.v1.chat_service_pb2 import CompleteResponse, StreamResponse
 
 from router.errors import TidegateError
-from router.model import Failed, Finished, Started, TextDelta, TurnEvent, Usage
-from router.transport.outbox import FINISH_REASONS, Outbox, write_started, write_usage
+from router.model import Failed, Finished, Logprobs, Started, TextDelta, TurnEvent, Usage
+from router.transport.outbox import FINISH_REASONS, Outbox, write_logprobs, write_started, write_usage
 
 TURN = 1
 """The turn number in events of such calls."""
@@ -50,6 +50,8 @@ class Collector:
                     self._texts.append(text)
                 case Started():
                     write_started(self._response.started, event)
+                case Logprobs(tokens):
+                    write_logprobs(self._response.logprobs, tokens)
                 case Usage():
                     write_usage(self._response.usage, event)
                 case Finished(reason):

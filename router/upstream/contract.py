@@ -14,9 +14,9 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream.link import LinkBroken
-from router.upstream.tensors import add_tensor, raw_outputs, read_numbers, read_texts, sampling_tensors
+from router.upstream.tensors import add_tensor, add_text, guide_texts, raw_outputs, read_numbers, read_texts, sampling_tensors
 
 MODEL = "tensorrt_llm"
 
@@ -26,23 +26,13 @@ class FrameInvalid(LinkBroken):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What a frame holds for one request; `detail` comes with the last entry of a request."""
-
-    request: int
-    tokens: Sequence[int]
-    finish: WorkerFinish
-    detail: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
 class Frame:
-    """One lane frame. `description` comes with the first frame only."""
+    """One lane frame: what it brings, by the generation's number. `description` comes with the first frame only."""
 
     sequence: int
     load: WorkerLoad
     description: WorkerDescription | None
-    entries: list[Entry]
+    entries: list[tuple[int, WorkerDelta]]
 
 
 def is_lane_model(config: ModelConfig) -> bool:
@@ -79,6 +69,12 @@ def generate(lane: str, number: int, asked: GenerationRequest) -> triton.ModelIn
     add_tensor(request, "request_output_len", "INT32", [asked.max_new_tokens])
     for name, datatype, value in sampling_tensors(asked.sampling):
         add_tensor(request, name, datatype, [value])
+    for name, text in guide_texts(asked.guide):
+        add_text(request, name, text)
+    if asked.min_new_tokens is not None:
+        add_tensor(request, "min_tokens", "INT32", [asked.min_new_tokens])
+    if asked.log_probs:
+        add_tensor(request, "return_log_probs", "BOOL", [True])
     return request
 
 
@@ -97,13 +93,19 @@ def read_frame(response: triton.ModelInferResponse) -> Frame:
         raise FrameInvalid(f"not a lane frame: {type(error).__name__}") from error
 
 
-def _read_entries(raw: Mapping[str, bytes], details: Mapping[int | None, Mapping[str, Any]]) -> Iterator[Entry]:
+def _read_entries(raw: Mapping[str, bytes], details: Mapping[int | None, Mapping[str, Any]]) -> Iterator[tuple[int, WorkerDelta]]:
     tokens, at = read_numbers(raw["output_ids"], "i"), 0
-    for request, count, finish in zip(read_numbers(raw["request"], "q"), read_numbers(raw["counts"], "i"), raw["finish"], strict=True):
-        yield Entry(request, tokens[at : at + count], WorkerFinish(finish), details.get(request))
-        at += count
+    log_probs = read_numbers(raw["output_log_probs"], "f") if "output_log_probs" in raw else None
+    for number, count, code in zip(read_numbers(raw["request"], "q"), read_numbers(raw["counts"], "i"), raw["finish"], strict=True):
+        span = slice(at, at := at + count)
+        finish, detail = WorkerFinish(code), details.get(number, _NO_DETAIL)
+        refusal = detail.get("error", "") if finish is WorkerFinish.REFUSED else ""
+        yield number, WorkerDelta(tokens[span], finish, log_probs and log_probs[span], detail.get("cached_tokens"), refusal)
     if at != len(tokens):
         raise ValueError("counts and tokens differ")
+
+
+_NO_DETAIL: Mapping[str, Any] = {}
 
 
 def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription | None:

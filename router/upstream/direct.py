@@ -23,7 +23,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, engine_failed, no_worker, worker_lost, worker_stalled
-from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream import stock
 from router.upstream.contract import MODEL
 from router.upstream.link import Generation, OnTokens, cancel_all, watch_period
@@ -135,7 +135,7 @@ class Direct:
         if finish is not WorkerFinish.RUNNING:
             del self._running[generation]
         if tokens or finish is not WorkerFinish.RUNNING:
-            generation.take(tokens, finish, None, time.monotonic())
+            generation.take(WorkerDelta(tokens, finish), time.monotonic())
 
     def _end_stalled(self) -> None:
         now = time.monotonic()

@@ -27,7 +27,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, engine_refused, no_worker, worker_lost, worker_stalled
-from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream import contract
 from router.upstream.link import Generation, LinkBroken, OnTokens, cancel_all, watch_period
 
@@ -146,18 +146,18 @@ class Lane:
         if frame.description:
             self.description = frame.description
             self._on_change()
-        for entry in frame.entries:
-            self._feed(entry)
+        for number, delta in frame.entries:
+            self._feed(number, delta)
 
-    def _feed(self, entry: contract.Entry) -> None:
-        generation = self._running.get(entry.request)
+    def _feed(self, number: int, delta: WorkerDelta) -> None:
+        generation = self._running.get(number)
         if generation is None:  # cancelled while the frame travelled
             return
-        if entry.finish is not WorkerFinish.RUNNING:
-            del self._running[entry.request]
-        if entry.finish is WorkerFinish.REFUSED:
-            log.error("worker %s refused a request: %s", self._address, (entry.detail or {}).get("error"))
-        generation.take(entry.tokens, entry.finish, entry.detail, self._heard)
+        if delta.finish is not WorkerFinish.RUNNING:
+            del self._running[number]
+        if delta.refusal:
+            log.warning("worker %s refused a request: %s", self._address, delta.refusal)
+        generation.take(delta, self._heard)
 
     def _take_error(self, response: triton.ModelStreamInferResponse) -> None:
         """Triton tells errors as text on an OK stream; a number is the generation's, anything else concerns the lane."""

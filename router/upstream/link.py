@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from router.config import Timeouts
 from router.errors import TidegateError, describe_fault, internal
-from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 
-OnTokens = Callable[[Sequence[int], WorkerFinish, Mapping[str, Any] | None], None]
+OnTokens = Callable[[WorkerDelta], None]
 
 log = logging.getLogger("tidegate.link")
 
@@ -51,16 +51,16 @@ class Generation:
         if not self._ended.done():
             self._ended.set_result(error)
 
-    def take(self, tokens: Sequence[int], finish: WorkerFinish, detail: Mapping[str, Any] | None, now: float) -> None:
+    def take(self, delta: WorkerDelta, now: float) -> None:
         """Hands the turn what the worker sent at `now` (monotonic); a turn that fails on it ends here and hurts no other."""
         self._progress, self.has_tokens = now, True
         try:
-            self.on_tokens(tokens, finish, detail)
+            self.on_tokens(delta)
         except Exception as error:
             log.error("a turn failed on its tokens: %s", describe_fault(error))
             self._close(self)
             self.end(internal())
-        if finish is not WorkerFinish.RUNNING:
+        if delta.finish is not WorkerFinish.RUNNING:
             self.end(None)
 
     def is_stalled(self, now: float, limits: Timeouts) -> bool:

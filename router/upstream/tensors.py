@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tritonclient.grpc import service_pb2 as triton
 
-from router.model import Sampling
+from router.model import Guide, Sampling
 
 _FORMATS = {"INT32": "i", "INT64": "q", "UINT64": "Q", "FP32": "f", "BOOL": "?"}
 
@@ -26,6 +26,13 @@ def add_tensor(
     request.raw_input_contents.append(struct.pack(f"<{len(values)}{_FORMATS[datatype]}", *values))
 
 
+def add_text(request: triton.ModelInferRequest, name: str, text: str, shape: Sequence[int] = (1,)) -> None:
+    """Adds an input that holds one text."""
+    data = text.encode()
+    request.inputs.add(name=name, datatype="BYTES", shape=shape)
+    request.raw_input_contents.append(struct.pack("<I", len(data)) + data)
+
+
 def sampling_tensors(sampling: Sampling) -> Iterator[tuple[str, str, float | int]]:
     """Name, data type and value of each field that is given."""
     for name, datatype, field in _SAMPLING:
@@ -34,10 +41,18 @@ def sampling_tensors(sampling: Sampling) -> Iterator[tuple[str, str, float | int
             yield name, datatype, value
 
 
+def guide_texts(guide: Guide | None) -> Iterator[tuple[str, str]]:
+    """Name and text of the tensors that ask for guided decoding."""
+    if guide is not None:
+        yield "guided_decoding_guide_type", guide.kind.value
+        yield "guided_decoding_guide", guide.text
+
+
 _SAMPLING = (
     ("temperature", "FP32", "temperature"),
     ("runtime_top_k", "INT32", "top_k"),
     ("runtime_top_p", "FP32", "top_p"),
+    ("min_p", "FP32", "min_p"),
     ("seed", "UINT64", "seed"),
     ("repetition_penalty", "FP32", "repetition_penalty"),
     ("presence_penalty", "FP32", "presence_penalty"),

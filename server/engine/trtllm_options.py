@@ -75,7 +75,7 @@ def load_llm(library: Any, options: EngineOptions, folder: ModelFolder) -> Any:
     if not folder.is_engine:
         # `max_input_len` is 1024 by default, and without statistics there is no load.
         lengths = {"max_seq_len": folder.context_tokens, "max_input_len": folder.context_tokens - 1}
-        return library.LLM(**arguments, **lengths)
+        return library.LLM(**arguments, **lengths, enable_iter_perf_stats=True)
     if not hasattr(library, "_tensorrt_engine"):
         raise OptionInvalid("model_dir: TensorRT-LLM runs no engines since 1.3; use the checkpoint they were built from")
     return library._tensorrt_engine.LLM(**arguments)

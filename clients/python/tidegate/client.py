@@ -19,7 +19,7 @@ from typing import Any, Self
 import grpc
 from google.rpc.status_pb2 import Status
 
-from tidegate.errors import StreamLost, TidegateError, from_rpc_error
+from tidegate.errors import StreamLost, TidegateError, from_rpc_error, stream_lost
 from tidegate.v1 import chat_service_pb2 as api
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.event_pb2 import Event, FinishReason, Started, Usage
@@ -170,8 +170,8 @@ class Session:
             await self._call.done_writing()
 
     async def __aenter__(self) -> Self:
-        await self.send(api.ConverseRequest(setup=self._setup))
         self._reader = asyncio.create_task(self._read())
+        await self.send(api.ConverseRequest(setup=self._setup))
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -188,7 +188,7 @@ class Session:
             async for frame in self._call:
                 for event in frame.events:
                     self._dispatch(event)
-            self._end(StreamLost(Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message="the stream ended before the turn")))
+            self._end(stream_lost("the stream ended before the turn"))
         except grpc.aio.AioRpcError as error:
             self._end(from_rpc_error(error))
         except asyncio.CancelledError:
@@ -210,5 +210,7 @@ class Session:
         self._turns.clear()
 
     async def _failure(self) -> TidegateError:
-        code, text = await self._call.code(), await self._call.details()
-        return TidegateError(Status(code=code.value[0], message=text or "the stream has ended"))
+        """Why a write found the stream ended: what its reader was told."""
+        if self._reader is not None:
+            await asyncio.wait({self._reader})
+        return self._ended or stream_lost("the stream has ended")

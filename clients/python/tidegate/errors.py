@@ -40,8 +40,15 @@ class StreamLost(TidegateError):
     """The stream ended before the turn did: its answer is incomplete."""
 
 
+def stream_lost(message: str) -> StreamLost:
+    """A stream that ended without the router saying why."""
+    return StreamLost(Status(code=grpc.StatusCode.UNAVAILABLE.value[0], message=message))
+
+
 def from_rpc_error(error: grpc.aio.AioRpcError) -> TidegateError:
     """The router's error behind a failed RPC."""
+    if error.details() == _WRITE_FAILED:
+        return stream_lost("the stream ended while a message was sent")
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             try:
@@ -59,5 +66,8 @@ def _detail(status: Status, kind: type[Detail]) -> Detail | None:
             return detail
     return None
 
+
+_WRITE_FAILED = "Internal error from Core"
+"""What grpc.aio puts in place of the router's status when that crosses with a write."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

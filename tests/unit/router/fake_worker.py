@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 from router.errors import TidegateError, no_worker
-from router.model import GenerationRequest, WorkerDescription, WorkerFinish
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish
 from router.upstream.link import Generation, OnTokens
 from router.upstream.worker import Worker
 
@@ -46,14 +46,14 @@ class FakeWorker:
         self,
         tokens: Sequence[int],
         finish: WorkerFinish = WorkerFinish.RUNNING,
-        detail: Mapping[str, Any] | None = None,
+        cached_tokens: int | None = None,
         number: int = 1,
     ) -> None:
         """One frame's entry for a generation, as the worker's link gives it."""
         generation = self._running[number]
         if finish is not WorkerFinish.RUNNING:
             del self._running[number]
-        generation.on_tokens(tokens, finish, detail)
+        generation.on_tokens(WorkerDelta(tokens, finish, cached_tokens=cached_tokens))
         if finish is not WorkerFinish.RUNNING:
             generation.end(None)
 

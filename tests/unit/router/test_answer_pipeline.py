@@ -103,7 +103,7 @@ async def test_a_turn_runs_from_started_to_finished(bench: Bench) -> None:
     """The sink gets started, text, usage and the end, with the figures of the turn."""
     async with bench.running():
         bench.worker.feed(bench.ids("he"))
-        bench.worker.feed(bench.ids("llo"), WorkerFinish.END_ID, {"cached_tokens": 3})
+        bench.worker.feed(bench.ids("llo"), WorkerFinish.END_ID, 3)
     prompt = len(bench.worker.asked[0].prompt)
     assert bench.events[0] == Started("test", "10.0.0.1:8001", prompt, 512)
     assert "".join(event.text for event in bench.events if isinstance(event, TextDelta)) == "hello"

@@ -71,16 +71,18 @@ class CompleteRequest(_message.Message):
     def __init__(self, spec: _Optional[_Union[_turn_pb2.TurnSpec, _Mapping]] = ...) -> None: ...
 
 class CompleteResponse(_message.Message):
-    __slots__ = ("text", "finish_reason", "usage", "started")
+    __slots__ = ("text", "finish_reason", "usage", "started", "logprobs")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     text: str
     finish_reason: _event_pb2.FinishReason
     usage: _event_pb2.Usage
     started: _event_pb2.Started
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[_event_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., started: _Optional[_Union[_event_pb2.Started, _Mapping]] = ...) -> None: ...
+    logprobs: _containers.RepeatedCompositeFieldContainer[_event_pb2.TokenLogprob]
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[_event_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., started: _Optional[_Union[_event_pb2.Started, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[_event_pb2.TokenLogprob, _Mapping]]] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
     __slots__ = ("spec",)

@@ -10,7 +10,7 @@ from tidegate.v1 import turn_pb2 as pb
 from tidegate.v1.chat_service_pb2 import CompleteRequest
 
 from router.errors import CallerError, Code
-from router.model import Message, Role, Sampling, ToolCall, TurnRequest
+from router.model import Guide, GuideKind, Message, Role, Sampling, ToolCall, TurnRequest
 from router.transport.requests import (
     ReadingInterceptor,
     current_call,
@@ -125,11 +125,23 @@ def test_a_turn_is_read_whole() -> None:
         messages=[pb.Message(role=pb.ROLE_USER, content="hi")],
         sampling=pb.Sampling(temperature=0.5),
         max_output_tokens=9,
+        min_output_tokens=2,
         stop=["a", "b"],
         tools=[pb.Tool(name="look")],
+        response_format=pb.ResponseFormat(regex="a+"),
+        logprobs=True,
     )
-    message = Message(Role.USER, "hi")
-    assert read_turn(spec) == TurnRequest("small", (message,), Sampling(temperature=0.5), 9, ("a", "b"), True)
+    assert read_turn(spec) == TurnRequest(
+        model="small",
+        messages=(Message(Role.USER, "hi"),),
+        sampling=Sampling(temperature=0.5),
+        max_output_tokens=9,
+        min_output_tokens=2,
+        stop=("a", "b"),
+        guide=Guide(GuideKind.REGEX, "a+"),
+        logprobs=True,
+        has_tools=True,
+    )
 
 
 def test_an_empty_turn_has_nothing_set() -> None:

@@ -80,13 +80,12 @@ def test_the_router_reads_what_the_server_writes(outputs: dict[int, Output]) -> 
         frame.add(request, output)
     received = read(frame)
     assert (received.sequence, astuple(received.load)) == (7, astuple(LOAD))
-    assert [entry.request for entry in received.entries] == list(outputs)
-    for entry, output in zip(received.entries, outputs.values(), strict=True):
-        assert (list(entry.tokens), entry.finish.name) == (output.tokens, output.finish.name)
+    assert [number for number, _ in received.entries] == list(outputs)
+    for (_, delta), output in zip(received.entries, outputs.values(), strict=True):
+        assert (list(delta.tokens), delta.finish.name) == (output.tokens, output.finish.name)
         if output.finish is not Finish.RUNNING:
-            assert entry.detail is not None
-            assert entry.detail.get("error") == output.error
-            assert entry.detail.get("cached_tokens") == (output.timing.cached_tokens if output.timing else None)
+            assert delta.refusal == ((output.error or "") if output.finish is Finish.REFUSED else "")
+            assert delta.cached_tokens == (output.timing.cached_tokens if output.timing else None)
 
 
 def test_the_first_frame_describes_the_worker() -> None:
@@ -114,7 +113,7 @@ def test_a_frame_may_hold_what_this_router_does_not_know() -> None:
     frame = Frame(1, LOAD, log_probs=[])
     frame.add(5, Output(1, [8], Finish.END_ID, log_probs=[-0.5]))
     frame.detail.append(json.dumps({"kv_events": []}))
-    assert read(frame).entries[0].tokens == [8]
+    assert read(frame).entries[0][1].tokens == [8]
 
 
 GOOD = {
@@ -153,7 +152,7 @@ def respond(raw: dict[str, bytes]) -> triton.ModelInferResponse:
 )
 def test_what_is_no_frame_is_told_as_such(name: str, data: bytes) -> None:
     """A tensor of the wrong size or content ends the lane in an orderly way, instead of its reader."""
-    assert [entry.tokens for entry in contract.read_frame(respond(GOOD)).entries] == [[1], [2, 3]]
+    assert [delta.tokens for _, delta in contract.read_frame(respond(GOOD)).entries] == [[1], [2, 3]]
     with pytest.raises(contract.FrameInvalid):
         contract.read_frame(respond(GOOD | {name: data}))
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tests.fakes
-from server.engine.base import EngineBroken, Finish, Request, RequestRefused
+from server.engine.base import EngineBroken, Finish, Output, Request, RequestRefused
 from server.engine.tensorrt_llm import TensorRtLlmEngine
+from server.engine.trtllm_loop import ResponseLoop
+from server.engine.trtllm_options import RequestWriter
+from server.engine.trtllm_results import Answer
 from server.options import EngineOptions, build_engine
 from server.stepper import Address
 from tests.fakes.tensorrt_llm.library import build_library
@@ -28,7 +33,7 @@ from tests.unit.server.engine.trtllm import (
     collect,
     running,
 )
-from tests.unit.server.stepping import FakeLane, FakeReply, make_stepper, stepping
+from tests.unit.server.stepping import DESCRIPTION, FakeLane, FakeReply, make_stepper, stepping
 
 PROMPT = (5, 6, 7)
 
@@ -109,6 +114,30 @@ def test_one_iteration_is_one_step(folder: Path) -> None:
         assert [(output.number, output.tokens) for output in engine.step()] == [(1, [100]), (2, [100]), (3, [100])]
 
 
+class SlowAnswer(Answer):
+    """Takes its time to read a response, in which another thread can run."""
+
+    def read(self, response: Any) -> Output:
+        time.sleep(0.02)
+        return super().read(response)
+
+
+def test_an_iteration_is_handed_over_whole() -> None:
+    """Also to a step that waits for it while the responses are read one after another."""
+    library = build_library()
+    llm = library.LLM(model="small", max_seq_len=512)
+    responses = ResponseLoop(llm, library.llmapi.RequestError, 0)
+    llm.executor.hold()
+    for number in (1, 2, 3):
+        request = Request(number, PROMPT, 10)
+        arguments = RequestWriter(library, EngineOptions(Path(), "small"), (END_ID,)).write(request)
+        responses.start(SlowAnswer(request, DESCRIPTION), arguments)
+    llm.executor.iterate()
+    assert [output.number for output in responses.take(5.0)] == [1, 2, 3]
+    llm.shutdown()
+    responses.close()
+
+
 def test_a_late_step_takes_all_that_waits(folder: Path) -> None:
     """A step that comes late catches up instead of staying behind."""
     with running(folder) as (engine, llm):
@@ -173,8 +202,8 @@ def test_a_dead_executor_breaks_the_engine(folder: Path) -> None:
         llm.executor.hold()
         engine.submit(Request(1, PROMPT, 10))
         llm.executor.iterate()
+        llm.executor.iterate()
         assert [output.tokens for output in engine.step()] == [[8]]
-        llm.executor.resume()
         with pytest.raises(EngineBroken, match="tensorrt_llm failed: CppExecutorError"):
             collect(engine, 1)
         with pytest.raises(EngineBroken, match="tensorrt_llm took no request: RuntimeError"):
@@ -201,10 +230,14 @@ def test_an_executor_that_falls_silent_is_broken(folder: Path) -> None:
 
 
 def test_an_idle_executor_may_be_silent(folder: Path) -> None:
-    """Silence counts only while something runs."""
-    with running(folder, silence_s=0.3) as (engine, _):
+    """Silence counts only while something runs, and from then on."""
+    with running(folder, silence_s=0.3) as (engine, llm):
+        llm.executor.hold()
         assert [output for _ in range(35) for output in engine.step()] == []
-        assert ask(engine, Request(1, PROMPT, 2)).finish is Finish.LENGTH
+        engine.submit(Request(1, PROMPT, 2))
+        assert engine.step() == []
+        llm.executor.resume()
+        assert collect(engine, 1)[1].finish is Finish.LENGTH
 
 
 def test_close_ends_the_executor(folder: Path) -> None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 import grpc
@@ -23,7 +24,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, engine_failed, no_worker, worker_lost, worker_stalled
-from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream import stock
 from router.upstream.contract import MODEL
 from router.upstream.link import Generation, OnTokens, cancel_all, watch_period
@@ -32,26 +33,20 @@ log = logging.getLogger("tidegate.direct")
 
 
 class Direct:
-    """The link over one connection; `address` is for the log.
-
-    `described` is what the worker is while it is ready; `end_ids` are the tokens that end an answer, the main one first.
-    """
+    """The link over one connection; `address` is for the log."""
 
     def __init__(
         self,
         address: str,
         stub: GRPCInferenceServiceStub,
+        model: stock.StockModel,
         timeouts: Timeouts,
         on_change: Callable[[], None],
-        *,
-        described: WorkerDescription,
-        end_ids: Sequence[int],
     ) -> None:
         self.description: WorkerDescription | None = None
         self._address = address
         self._stub = stub
-        self._described = described
-        self._end_ids = end_ids
+        self._model = model
         self._timeouts = timeouts
         self._on_change = on_change
         self._name = uuid.uuid4().hex
@@ -88,7 +83,7 @@ class Direct:
         if self.description is None:
             raise no_worker()
         self._last_number += 1
-        message = stock.generate(f"{self._name}-{self._last_number}", request, self._end_ids)
+        message = stock.generate(f"{self._name}-{self._last_number}", request, self._model, random.getrandbits(63))
         generation = Generation(self._last_number, on_tokens, self._cancel)
         task = asyncio.create_task(self._run(generation, message, request))
         self._running[generation] = task
@@ -102,11 +97,11 @@ class Direct:
 
     def _set_ready(self, ready: bool) -> None:
         if ready != (self.description is not None):
-            self.description = self._described if ready else None
+            self.description = self._model.description if ready else None
             self._on_change()
 
     async def _run(self, generation: Generation, message: triton.ModelInferRequest, request: GenerationRequest) -> None:
-        deltas = stock.Deltas(self._end_ids, request.max_new_tokens)
+        deltas = stock.Deltas(self._model.end_ids, request.max_new_tokens)
         call = self._stub.ModelStreamInfer(metadata=tuple(request.trace_headers.items()))
         try:
             await call.write(message)
@@ -129,13 +124,13 @@ class Direct:
             log.warning("worker %s: %s", self._address, response.error_message)
             self._end(generation, stock.to_error(response.error_message, has_tokens=generation.has_tokens))
             return
-        tokens, finish = deltas.take(*stock.read_delta(response.infer_response))
+        delta = deltas.take(stock.read_response(response.infer_response))
         if generation not in self._running:
             return
-        if finish is not WorkerFinish.RUNNING:
+        if delta.finish is not WorkerFinish.RUNNING:
             del self._running[generation]
-        if tokens or finish is not WorkerFinish.RUNNING:
-            generation.take(WorkerDelta(tokens, finish), time.monotonic())
+        if delta.tokens or delta.finish is not WorkerFinish.RUNNING:
+            generation.take(delta, time.monotonic())
 
     def _end_stalled(self) -> None:
         now = time.monotonic()

@@ -100,8 +100,7 @@ class Worker:
         if contract.is_lane_model(config):
             return Lane(self.address, stub, self._timeouts, self._take_change)
         if stock.is_stock(config):
-            described = stock.describe(config, self._facts)
-            return Direct(self.address, stub, self._timeouts, self._take_change, described=described, end_ids=self._facts.end_ids)
+            return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._take_change)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
 
     def _take_change(self) -> None:

@@ -87,7 +87,11 @@ async def test_a_dropped_connection_ends_its_generations(chatml: Path) -> None:
     worker = endless(chatml)
     async with run_bench(chatml, worker) as router:
         async with router.stub() as stub:
-            calls = [stub.Converse(iter((SETUP, START))), stub.Stream(StreamRequest(spec=ENDLESS)), stub.Complete(CompleteRequest(spec=ENDLESS))]
+            calls = [
+                stub.Converse(iter((SETUP, START))),
+                stub.Stream(StreamRequest(spec=ENDLESS)),
+                stub.Complete(CompleteRequest(spec=ENDLESS)),
+            ]
             await until(lambda: worker.calls == len(calls))
         await until(lambda: worker.engine.cancelled == len(calls), within_s=1.0)
 
@@ -189,4 +193,3 @@ async def test_leaving_the_loop_over_a_turn_cancels_it(chatml: Path) -> None:
         await until(lambda: worker.engine.cancelled == 1, within_s=1.0)
         turn = await session.start(ask(), max_output_tokens=10)
         assert await turn.text() == "a" * 10
-

@@ -101,7 +101,9 @@ async def test_new_turns_fail_while_the_router_drains(chatml: Path) -> None:
             with pytest.raises(TidegateError, match="DRAINING"):
                 await late.text()
             for request in (CompleteRequest(spec=SHORT), StreamRequest(spec=SHORT)):
-                call = stopping.client.stub.Complete(request) if isinstance(request, CompleteRequest) else stopping.client.stub.Stream(request)
+                call = (
+                    stopping.client.stub.Complete(request) if isinstance(request, CompleteRequest) else stopping.client.stub.Stream(request)
+                )
                 assert (await failure_of(call)).reason == "DRAINING"
             with pytest.raises(TidegateError, match="UNAVAILABLE"):
                 async with stopping.client.session() as refused:

@@ -66,7 +66,9 @@ async def test_a_router_is_not_ready_before_a_worker_is(chatml: Path) -> None:
 async def test_each_model_has_its_own_status(chatml: Path) -> None:
     """With one of two models served, that one is serving and the other is not."""
     async with Worker(chatml).running() as worker:
-        models = [{"name": name, "path": str(chatml), "workers": [address]} for name, address in (("up", worker.address), ("down", "127.0.0.1:1"))]
+        models = [
+            {"name": name, "path": str(chatml), "workers": [address]} for name, address in (("up", worker.address), ("down", "127.0.0.1:1"))
+        ]
         async with run_router(chatml, wait_up=False, models=models) as router, open_health(router) as health:
             await wait_for_status(health, SERVING, "model/up")
             assert await status_of(health, "model/down") == NOT_SERVING

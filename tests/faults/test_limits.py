@@ -41,7 +41,14 @@ async def test_stops_within_bounds_are_taken(chatml: Path, stop: list[str]) -> N
         assert (await stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], stop=stop)))).text == "ok"
 
 
-@pytest.mark.parametrize(("field", "value"), [(name, value) for name in ("temperature", "top_p", "repetition_penalty", "presence_penalty", "frequency_penalty") for value in (math.nan, math.inf, -math.inf)])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (name, value)
+        for name in ("temperature", "top_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+        for value in (math.nan, math.inf, -math.inf)
+    ],
+)
 async def test_numbers_that_are_none_are_refused(chatml: Path, field: str, value: float) -> None:
     """NaN and infinities are refused in every sampling field, in a turn and as a stream's default."""
     sampling = Sampling(**{field: value})  # type: ignore[arg-type]
@@ -113,7 +120,9 @@ async def test_a_compressed_message_of_fair_size_is_read(chatml: Path) -> None:
     """Compression as such is fine: what counts is the message's plain size."""
     async with run_bench(chatml, Worker(chatml)) as router, router.stub() as stub:
         assert (await stub.Complete(GOOD, compression=grpc.Compression.Gzip)).text == "ok"
-        error = await failure_of(stub.Complete(CompleteRequest(spec=TurnSpec(messages=[user("0" * 5 * MEGABYTE)])), compression=grpc.Compression.Gzip))
+        error = await failure_of(
+            stub.Complete(CompleteRequest(spec=TurnSpec(messages=[user("0" * 5 * MEGABYTE)])), compression=grpc.Compression.Gzip)
+        )
         assert error.reason == "MESSAGE_TOO_LARGE"
 
 

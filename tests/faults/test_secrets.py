@@ -17,7 +17,7 @@ from tidegate.v1.turn_pb2 import TurnSpec
 
 from router.app import App, build
 from router.config import Config, Timeouts, read_config
-from router.model import Call, GenerationRequest, Message, Sink, TurnRequest
+from router.model import Call, GenerationRequest, Message, ModelFacts, Sink, TurnRequest
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.routing.workers import Workers
@@ -25,7 +25,8 @@ from router.telemetry import Metrics, Tracing
 from router.text.decode import Decoder
 from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
-from router.upstream.lane import Generation, Lane, OnTokens
+from router.upstream.link import Generation, OnTokens
+from router.upstream.worker import Worker as RouterWorker
 from tests.bench.router import Router
 from tests.bench.waiting import until
 from tests.bench.whole import CANARY, ask
@@ -53,7 +54,7 @@ class LeakyDecoder(Decoder):
         leak()
 
 
-class LeakyLane(Lane):
+class LeakyWorker(RouterWorker):
     def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
         leak()
 
@@ -70,16 +71,15 @@ class LeakyPipeline(Pipeline):
 
 
 def build_leaky(
-    config: Config, tokenizer: type[Tokenizer] = Tokenizer, lane: type[Lane] = Lane, pipeline: type[Pipeline] = Pipeline
+    config: Config, tokenizer: type[Tokenizer] = Tokenizer, worker: type[RouterWorker] = RouterWorker, pipeline: type[Pipeline] = Pipeline
 ) -> App:
     """The app that `build` gives, with one part that breaks."""
     app, model = build(config), config.models[0]
     metrics = Metrics(CollectorRegistry())
     models = Models([Model(model, tokenizer.load(model.path), app.executor)])
-    workers = Workers({model.name: [lane(address, config.timeouts, lambda: None) for address in model.workers]})
-    service = ChatService(
-        pipeline(models, workers, config.limits, Tracing(app.provider), metrics), config.limits, config.timeouts, metrics
-    )
+    facts = ModelFacts(model.name, (2,), 2048, 266)
+    workers = Workers({model.name: [worker(address, facts, config.timeouts, lambda: None) for address in model.workers]})
+    service = ChatService(pipeline(models, workers, config.limits, Tracing(app.provider), metrics), config.limits, config.timeouts, metrics)
     return replace(app, workers=workers, service=service)
 
 
@@ -113,7 +113,7 @@ async def all_bytes_of(call: Any) -> bytes:
 PARTS: list[dict[str, Any]] = [
     {"tokenizer": LeakyTokenizer},
     {"tokenizer": LeakyDecoding},
-    {"lane": LeakyLane},
+    {"worker": LeakyWorker},
     {"pipeline": LeakyPipeline},
 ]
 
@@ -178,8 +178,8 @@ async def test_a_lane_survives_a_fault_of_its_own(chatml: Path) -> None:
             leak()
 
     async with Worker(chatml).running() as worker:
-        lane = Lane(worker.address, Timeouts(), leak_once)
-        task = asyncio.create_task(lane.run())
-        await until(lambda: lane.up and faults > 1)
+        connected = RouterWorker(worker.address, ModelFacts("test", (2,), 2048, 266), Timeouts(), leak_once)
+        task = asyncio.create_task(connected.run())
+        await until(lambda: connected.up and faults > 1)
         task.cancel()
         await asyncio.wait({task})

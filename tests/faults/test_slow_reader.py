@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Setup, StartTurn
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.turn_pb2 import TurnSpec
@@ -57,6 +58,7 @@ async def test_events_of_a_paused_reader_are_joined(chatml: Path) -> None:
     assert len(frames) < len(ANSWER) * TURNS / 20
 
 
+@pytest.mark.timeout(10)
 def test_an_unread_answer_is_one_event() -> None:
     """However many pieces of text come while nobody reads, they wait as one event, and each piece costs the same."""
     outbox: Outbox[ConverseResponse] = Outbox(ConverseResponse, "id")
@@ -70,7 +72,9 @@ def test_an_unread_answer_is_one_event() -> None:
 
 async def test_a_caller_that_never_reads_loses_its_stream(chatml: Path) -> None:
     """After the limit without reading its turns leave the engine, and behind what was sent it finds why; others keep their pace."""
-    worker = Worker(chatml, lambda request: [*ANSWER, Wait(1000)] if request.max_new_tokens == 1950 else ["b"] * 500, max_sequences=2 * TURNS)
+    worker = Worker(
+        chatml, lambda request: [*ANSWER, Wait(1000)] if request.max_new_tokens == 1950 else ["b"] * 500, max_sequences=2 * TURNS
+    )
     limits = {"slow_reader_s": 0.3}
     async with run_bench(chatml, worker, timeouts=limits) as router, open_stub(router) as stub, router.client() as client:
         call = stub.Converse(iter(many_turns()))

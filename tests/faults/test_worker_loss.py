@@ -176,7 +176,12 @@ async def test_a_lane_that_cannot_go_on_fails_its_turns(chatml: Path, then: Call
         async for response in play_then(chatml, then, requests):
             yield response
 
-    async with run_raw_worker(play) as address, run_router(chatml, address) as router, router.client() as client, client.session() as session:
+    async with (
+        run_raw_worker(play) as address,
+        run_router(chatml, address) as router,
+        router.client() as client,
+        client.session() as session,
+    ):
         text, error = await failure_of(session)
         assert (text, error.code, error.reason) == ("ab", grpc.StatusCode.UNAVAILABLE, "WORKER_LOST")
         await until(lambda: attached == 2)

@@ -25,7 +25,10 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-SHAPES = {"input_ids": (np.int32, 2), "stop_words_list": (np.int32, 3), "streaming": (np.bool_, 1), "seed": (np.uint64, 1)}
+SHAPES = {"input_ids": (np.int32, 2), "stop_words_list": (np.int32, 3), "seed": (np.uint64, 1)}
+UNSHAPED: set[str] = set()
+FLAGS = {"streaming", "return_log_probs"}
+TEXTS = {"guided_decoding_guide_type", "guided_decoding_guide"}
 SCALARS = {"temperature", "runtime_top_p", "repetition_penalty", "presence_penalty", "frequency_penalty"}
 REQUIRED = ("input_ids", "input_lengths", "request_output_len")
 
@@ -96,9 +99,10 @@ class Asked:
         for name in REQUIRED:
             require(name in tensors, f"{name} is not present in the request.")
         for name, values in tensors.items():
-            dtype, dimensions = SHAPES.get(name, (np.float32 if name in SCALARS else np.int32, 1))
+            dtype, dimensions = expected_shape(name)
             require(values.dtype == dtype and values.ndim == dimensions and values.shape[0] == 1, f"{name}: {values.dtype}{values.shape}")
         self.scalars = {name: values[0].item() for name, values in tensors.items() if values.ndim == 1}
+        self.texts = {name: values[0, 0].decode() for name, values in tensors.items() if name in TEXTS}
         self.prompt = tensors["input_ids"][0].tolist()
         self.most = self.scalars["request_output_len"]
         self._end_id = self.scalars.get("end_id")
@@ -114,6 +118,15 @@ class Asked:
             if [token] in self._stop_words:
                 return delta[: at + 1], True
         return delta, False
+
+
+def expected_shape(name: str) -> tuple[Any, int]:
+    """Type and number of dimensions, as after Triton's reshape."""
+    if name in TEXTS:
+        return np.object_, 2
+    if name in FLAGS:
+        return np.bool_, 1
+    return SHAPES.get(name, (np.float32 if name in SCALARS else np.int32, 2 if name in UNSHAPED else 1))
 
 
 def require_outputs(names: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ EVERY_ERROR = [
     errors.engine_failed(),
     errors.engine_refused(),
     errors.draining(),
+    errors.guide_invalid("position 3: unknown escape"),
     errors.internal(),
 ]
 

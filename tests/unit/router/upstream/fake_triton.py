@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceServicer, add_GRPCInferenceServiceServicer_to_server
 
-from router.model import GenerationRequest, ModelFacts, Sampling, WorkerFinish
+from router.model import GenerationRequest, ModelFacts, Sampling, WorkerDelta, WorkerFinish
 from server.build import fill_placeholders
 from server.engine_build import STOCK
 
@@ -41,9 +41,9 @@ class Taken:
         self.tokens: list[int] = []
         self.finish = WorkerFinish.RUNNING
 
-    def __call__(self, tokens: Sequence[int], finish: WorkerFinish, detail: Mapping[str, Any] | None) -> None:
-        self.tokens += tokens
-        self.finish = finish
+    def __call__(self, delta: WorkerDelta) -> None:
+        self.tokens += delta.tokens
+        self.finish = delta.finish
 
 
 async def answer_once() -> Responses:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from server.engine.base import Description, Finish, Load, Output, Timing
 
 WINDOW = 64
 _REMEMBERED = 1024
-"""Cancels of requests unknown here that are kept: most came just after the end, a few before the beginning."""
+"""Cancels of requests unknown here that are kept (most came just after the end, a few before the beginning), and KV events not yet sent."""
 
 
 @dataclass(slots=True)
@@ -59,6 +59,7 @@ class Lane:
         self._greeting: Description | None = description
         self._numbers: dict[int, int] = {}
         self._news: dict[int, Output] = {}
+        self._kv_events: deque[Mapping[str, object]] = deque(maxlen=_REMEMBERED)
         self._cancelled_early: deque[int] = deque(maxlen=_REMEMBERED)
         self._sent = 0
         self._acknowledged = 0
@@ -91,19 +92,26 @@ class Lane:
         waiting = self._news.get(request)
         self._news[request] = output if waiting is None else _merge(waiting, output)
 
+    def add_kv_events(self, events: Sequence[Mapping[str, object]]) -> None:
+        """Takes KV cache events for the next frame. A router that is far behind misses the oldest, and sees the gap in their ids."""
+        self._kv_events.extend(events)
+
     def acknowledge(self, sequence: int) -> None:
         """The router has read all frames up to `sequence`."""
         self._acknowledged = max(self._acknowledged, sequence)
 
     def take_frame(self, load: Load, *, even_if_empty: bool = False) -> Frame | None:
         """The next frame, or None when there is nothing to say or the router is behind."""
-        if not (self._news or self._greeting or even_if_empty) or self._sent - self._acknowledged >= WINDOW:
+        if not (self._news or self._greeting or self._kv_events or even_if_empty) or self._sent - self._acknowledged >= WINDOW:
             return None
         self._sent += 1
         frame = Frame(self._sent, load)
         if self._greeting:
             frame.detail.append(json.dumps({"description": asdict(self._greeting)}))
             self._greeting = None
+        if self._kv_events:
+            frame.detail.append(json.dumps({"kv_events": list(self._kv_events)}))
+            self._kv_events.clear()
         for request, output in self._news.items():
             frame.add(request, output)
         self._news = {}

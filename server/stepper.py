@@ -170,7 +170,9 @@ class Stepper:
         load = self._engine.load()
         if beat:
             self._observe(load)
+        events = self._engine.take_kv_events()
         for lane, reply in self._lanes.values():
+            lane.add_kv_events(events)
             if frame := lane.take_frame(load, even_if_empty=beat):
                 reply.send_frame(frame)
 

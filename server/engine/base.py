@@ -48,6 +48,13 @@ class Sampling:
     frequency_penalty: float | None = None
     min_tokens: int | None = None
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether decoding is greedy: temperature 0, top-k 1, or no field that makes sense only when sampling."""
+        if self.temperature == 0 or self.top_k == 1:
+            return True
+        return all(value is None for value in (self.temperature, self.top_k, self.top_p, self.min_p, self.seed))
+
 
 class GuideKind(StrEnum):
     """What a guide's text is; the values are TensorRT-LLM's `guided_decoding_guide_type`."""

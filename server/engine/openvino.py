@@ -205,15 +205,8 @@ def generation_config(request: Request, default_end_ids: tuple[int, ...]) -> Any
     return config
 
 
-def is_greedy(sampling: Sampling) -> bool:
-    """Whether decoding is greedy: temperature 0, top-k 1, or no field that makes sense only when sampling."""
-    if sampling.temperature == 0 or sampling.top_k == 1:
-        return True
-    return all(value is None for value in (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed))
-
-
 def _apply_sampling(config: Any, sampling: Sampling) -> None:
-    config.do_sample = not is_greedy(sampling)
+    config.do_sample = not sampling.is_greedy
     fields = _PENALTIES if not config.do_sample else _PENALTIES + _RANDOM
     for theirs, ours in fields:
         value = getattr(sampling, ours)

@@ -206,7 +206,7 @@ def _check_schema(text: str) -> None:
 def write_sampling(sampling: Sampling) -> dict[str, Any]:
     """Fields of SamplingParams. What a missing one follows from differs between versions, so the main three are all given."""
     values = {name: getattr(sampling, name) for name in _PENALTIES}
-    if _is_greedy(sampling):
+    if sampling.is_greedy:
         return {**values, "top_k": 1}
     return {
         **values,
@@ -220,9 +220,3 @@ def write_sampling(sampling: Sampling) -> dict[str, Any]:
 
 
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty", "min_tokens")
-
-
-def _is_greedy(sampling: Sampling) -> bool:
-    if sampling.temperature == 0 or sampling.top_k == 1:
-        return True
-    return all(value is None for value in (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed))

@@ -16,6 +16,7 @@ from server.launch import Triton
 from server.triton_options import TritonOptions
 
 MODEL = Path(__file__).parent / "models/stock_tensorrt_llm/model.py"
+GUIDED = {"guided_decoding_backend": "xgrammar", "tokenizer_dir": "/model"}
 MAX_INPUT = 100
 MAX_SEQUENCE = 200
 
@@ -34,7 +35,7 @@ class StockWorker:
         engine.mkdir()
         (engine / "config.json").write_text(json.dumps({"max_input_len": MAX_INPUT, "max_seq_len": MAX_SEQUENCE}))
         wanted = Checkpoint(model, "llama", MAX_SEQUENCE, 1, 1, "auto", "none", Path("/app/examples"))
-        plan = plan_stock(wanted, folder, {"triton_backend": "python", "engine_dir": str(engine)})
+        plan = plan_stock(wanted, folder, {"triton_backend": "python", "engine_dir": str(engine), **GUIDED})
         repository = render_repository(STOCK, plan.repository, plan.values)
         shutil.copy(MODEL, repository / "tensorrt_llm/1/model.py")
         return cls(repository, engine)

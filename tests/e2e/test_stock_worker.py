@@ -14,8 +14,9 @@ import grpc
 import pytest
 import pytest_asyncio
 from tidegate import Client, Session, TidegateError, Turn, user
+from tidegate.v1.chat_service_pb2 import StreamRequest
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_LENGTH, FINISH_REASON_STOP
-from tidegate.v1.turn_pb2 import Sampling
+from tidegate.v1.turn_pb2 import ResponseFormat, Sampling, TurnSpec
 
 from server.collector import Collector
 from server.up import wait_for_trace
@@ -112,14 +113,13 @@ async def test_an_answer_cut_at_the_engines_end_ends_by_length(bench: Bench, ses
 @pytest.mark.parametrize(
     ("sampling", "told"),
     [
-        (Sampling(), {}),
-        (Sampling(temperature=0), {"runtime_top_k": 1}),
+        (Sampling(), {"runtime_top_k": 1}),
         (Sampling(temperature=0.5, seed=7), {"temperature": 0.5, "seed": 7, "runtime_top_p": 1.0}),
-        (Sampling(top_k=5, presence_penalty=0.5), {"runtime_top_k": 5, "presence_penalty": 0.5}),
+        (Sampling(top_k=5, presence_penalty=0.5, seed=1), {"runtime_top_k": 5, "presence_penalty": 0.5, "seed": 1}),
     ],
 )
 async def test_sampling_is_told_in_the_engines_terms(bench: Bench, session: Session, sampling: Sampling, told: dict[str, float]) -> None:
-    """Triton accepts each tensor's name, type and shape, and nothing is sent that was not asked."""
+    """Triton accepts each tensor's name, type and shape, and nothing is sent that does not follow from what was asked."""
     bench.play("ok")
     turn = await session.start(user("hi"), sampling=sampling)
     await turn.text()
@@ -127,6 +127,19 @@ async def test_sampling_is_told_in_the_engines_terms(bench: Bench, session: Sess
     always = {"event", "id", "input_lengths", "request_output_len", "end_id", "pad_id", "streaming"}
     assert {name: value for name, value in asked.items() if name not in always} == told
     assert (asked["end_id"], asked["pad_id"]) == (MAIN_END, MAIN_END)
+
+
+async def test_options_reach_the_model(bench: Bench) -> None:
+    """Guide, fewest tokens and log probabilities; callers get those of new tokens, though each response has those of the whole answer."""
+    bench.play("ab", "c")
+    form = ResponseFormat(regex="[abc]+")
+    spec = TurnSpec(messages=[user("hi")], response_format=form, min_output_tokens=2, max_output_tokens=9, logprobs=True)
+    async with bench.router.stub() as stub:
+        frames = [frame async for frame in stub.Stream(StreamRequest(spec=spec))]
+    told = [entry.logprob for frame in frames for event in frame.events for entry in event.logprobs.tokens]
+    assert told == [-0.125, -0.25, -0.375]
+    asked = bench.worker.log("request")[-1]
+    assert (asked["guided_decoding_guide_type"], asked["guided_decoding_guide"], asked["min_tokens"]) == ("regex", "[abc]+", 2)
 
 
 async def test_a_cancel_reaches_the_model_within_a_second(bench: Bench, session: Session) -> None:

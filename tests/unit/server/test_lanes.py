@@ -233,3 +233,26 @@ def assert_log_probs_align(frame: Frame, logged: set[int]) -> None:
     owners = [request for request, count in zip(frame.request, frame.counts, strict=True) for _ in range(count)]
     expected = [-float(token) if owner in logged else 0.0 for token, owner in zip(frame.output_ids, owners, strict=True)]
     assert frame.log_probs == expected or (frame.log_probs is None and not any(expected))
+
+
+def test_kv_events_travel_with_the_next_frame_once() -> None:
+    """A lane's frame carries the engine's KV cache events as they came."""
+    lane = Lane(DESCRIPTION)
+    lane.take_frame(LOAD)
+    lane.add_kv_events([{"event_id": 1}, {"event_id": 2}])
+    frame = lane.take_frame(LOAD)
+    assert frame is not None
+    assert json.loads(frame.detail[0]) == {"kv_events": [{"event_id": 1}, {"event_id": 2}]}
+    assert lane.take_frame(LOAD) is None
+
+
+def test_a_router_far_behind_misses_the_oldest_kv_events_only() -> None:
+    """What is kept for a router that does not read is bounded; the gap shows in the events' ids."""
+    lane = Lane(DESCRIPTION)
+    lane.take_frame(LOAD)
+    lane.add_kv_events([{"event_id": number} for number in range(5000)])
+    frame = lane.take_frame(LOAD)
+    assert frame is not None
+    ids = [event["event_id"] for event in json.loads(frame.detail[0])["kv_events"]]
+    assert ids == list(range(5000 - len(ids), 5000))
+    assert len(ids) < 5000

@@ -26,7 +26,6 @@ import triton_python_backend_utils as pb_utils
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 SHAPES = {"input_ids": (np.int32, 2), "stop_words_list": (np.int32, 3), "seed": (np.uint64, 1)}
-UNSHAPED: set[str] = set()
 FLAGS = {"streaming", "return_log_probs"}
 TEXTS = {"guided_decoding_guide_type", "guided_decoding_guide"}
 SCALARS = {"temperature", "runtime_top_p", "repetition_penalty", "presence_penalty", "frequency_penalty"}
@@ -56,7 +55,7 @@ class TritonPythonModel:
         cancelled = False
         try:
             asked = Asked(request)
-            self._log("request", id=request.request_id(), **asked.scalars)
+            self._log("request", id=request.request_id(), **asked.scalars, **asked.texts)
             cancelled = self._answer(asked, json.loads((self._folder / "script.json").read_text()), sender)
         except Exception as error:
             failure = pb_utils.TritonError(str(error), pb_utils.TritonError.INTERNAL)
@@ -70,19 +69,19 @@ class TritonPythonModel:
                 "Executor failed process requestId 7 due to the following error: Encountered an error when fetching new request: Prompt "
                 f"length ({len(asked.prompt)}) exceeds maximum input length ({self._limits['max_input_len']}). Set log level to info."
             )
-        left = min(asked.most, self._limits["max_seq_len"] - len(asked.prompt))
+        emitted, left = 0, min(asked.most, self._limits["max_seq_len"] - len(asked.prompt))
         for delta in cycle(script["deltas"]) if script.get("repeat") else script["deltas"]:
             tokens, is_last = asked.cut(delta[:left])
-            left -= len(tokens)
+            emitted, left = emitted + len(tokens), left - len(tokens)
             cancelled = self._stopping or sender.is_cancelled()
             if is_last or cancelled or not left:
-                sender.send(respond(tokens), flags=FINAL)
+                sender.send(asked.respond(tokens, emitted), flags=FINAL)
                 return cancelled
-            sender.send(respond(tokens))
+            sender.send(asked.respond(tokens, emitted))
             time.sleep(script.get("step_s", 0.01))
         if "error" in script:
             raise RuntimeError(script["error"])
-        sender.send(respond([]), flags=FINAL)
+        sender.send(asked.respond([], emitted), flags=FINAL)
         return False
 
     def _log(self, event: str, **facts: Any) -> None:
@@ -119,6 +118,18 @@ class Asked:
                 return delta[: at + 1], True
         return delta, False
 
+    def respond(self, tokens: Sequence[int], emitted: int) -> Any:
+        """New tokens; log probabilities, though, are those of all that were emitted."""
+        tensors = {"output_ids": np.array([[tokens]], np.int32), "sequence_length": np.array([[len(tokens)]], np.int32)}
+        if self.scalars.get("return_log_probs"):
+            tensors["output_log_probs"] = np.array([[[log_prob_of(place) for place in range(emitted)]]], np.float32)
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, values) for name, values in tensors.items()])
+
+
+def log_prob_of(place: int) -> float:
+    """That of the answer's token in this place."""
+    return -(place + 1) / 8
+
 
 def expected_shape(name: str) -> tuple[Any, int]:
     """Type and number of dimensions, as after Triton's reshape."""
@@ -126,7 +137,7 @@ def expected_shape(name: str) -> tuple[Any, int]:
         return np.object_, 2
     if name in FLAGS:
         return np.bool_, 1
-    return SHAPES.get(name, (np.float32 if name in SCALARS else np.int32, 2 if name in UNSHAPED else 1))
+    return SHAPES.get(name, (np.float32 if name in SCALARS else np.int32, 1))
 
 
 def require_outputs(names: Sequence[str]) -> None:
@@ -146,8 +157,3 @@ def read_words(words: np.ndarray[Any, Any]) -> list[list[int]]:
     require(words[1].tolist()[: len(ends)] == ends, "stop words: padding between offsets")
     require(sorted(set(ends)) == ends and all(0 < end <= words.shape[1] for end in ends), "stop words: offsets must rise and lie in bounds")
     return [words[0].tolist()[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def respond(tokens: Sequence[int]) -> Any:
-    ids = pb_utils.Tensor("output_ids", np.array(tokens, np.int32).reshape(1, 1, -1))
-    return pb_utils.InferenceResponse([ids, pb_utils.Tensor("sequence_length", np.array([[len(tokens)]], np.int32))])

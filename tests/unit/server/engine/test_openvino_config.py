@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.engine.base import Description, Request, RequestRefused, Sampling, check_request
-from server.engine.openvino import generation_config, is_greedy
+from server.engine.openvino import generation_config
 
 ENGINE = Description("small", "openvino", "fast", 100, 10, (2, 0), 8, 50, 32)
 REQUEST = Request(1, [5], 9)
@@ -39,7 +39,7 @@ def configure(**sampling: Any) -> Any:
 )
 def test_decoding_is_greedy_unless_something_asks_to_sample(sampling: Sampling, greedy: bool) -> None:
     """Temperature 0 and top-k 1 mean greedy whatever else is given; penalties alone do not mean sampling."""
-    assert is_greedy(sampling) is greedy
+    assert sampling.is_greedy is greedy
     assert generation_config(replace(REQUEST, sampling=sampling), ENGINE.end_ids).do_sample is not greedy
 
 

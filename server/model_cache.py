@@ -69,7 +69,7 @@ def _is_made(folder: Path, origin: Origin) -> bool:
 @contextmanager
 def _exclusive_work_folder(cache: Path, name: str, progress: Progress) -> Iterator[Path]:
     attempts = cache / ".work" / name
-    attempts.mkdir(parents=True, exist_ok=True)
+    attempts.parent.mkdir(parents=True, exist_ok=True)
     with attempts.with_name(f"{name}.lock").open("w") as lock:
         _lock(lock.fileno(), name, progress)
         shutil.rmtree(attempts, ignore_errors=True)

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Seconds = Annotated[float, Field(gt=0, strict=True)]
 
 
 class ConfigInvalid(ValueError):

@@ -129,8 +129,10 @@ def _log_probs(output: Output) -> list[float]:
 
 
 def _merge(first: Output, second: Output) -> Output:
+    """Extends `first` in place: a copy in each step would let a router that stands still slow the engine down for all."""
     if first.log_probs is not None or second.log_probs is not None:
-        first.log_probs = _log_probs(first) + _log_probs(second)
-    first.tokens = first.tokens + second.tokens
+        first.log_probs = _log_probs(first)
+        first.log_probs += _log_probs(second)
+    first.tokens += second.tokens
     first.finish, first.timing, first.error = second.finish, second.timing, second.error
     return first

@@ -72,6 +72,7 @@ class Stepper:
         self._build_engine = build_engine
         self._observe = observe
         self._engine = build_engine()
+        self._load = self._engine.load()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lanes: dict[str, tuple[Lane, LaneReply]] = {}
         self._running: dict[int, _Running] = {}
@@ -136,7 +137,11 @@ class Stepper:
         try:
             outputs = self._engine.step()
         except EngineBroken as error:
-            self._rebuild(error)
+            log.error("%s; building it anew", error)
+            self._rebuild()
+        except Exception:  # a bug of the adapter: the engine's state is unknown, and this thread must live
+            log.exception("the engine's step failed; building it anew")
+            self._rebuild()
         else:
             for output in outputs:
                 self._deliver(output)
@@ -167,13 +172,17 @@ class Stepper:
         beat = self._is_beat()
         if self._down or not (beat or self._lanes):
             return
-        load = self._engine.load()
+        self._load = self._engine.load()
         if beat:
-            self._observe(load)
+            self._observe(self._load)
         events = self._engine.take_kv_events()
-        for lane, reply in self._lanes.values():
+        for lane, _ in self._lanes.values():
             lane.add_kv_events(events)
-            if frame := lane.take_frame(load, even_if_empty=beat):
+        self._flush_lanes(even_if_empty=beat)
+
+    def _flush_lanes(self, *, even_if_empty: bool = False) -> None:
+        for lane, reply in self._lanes.values():
+            if frame := lane.take_frame(self._load, even_if_empty=even_if_empty):
                 reply.send_frame(frame)
 
     def _is_beat(self) -> bool:
@@ -249,9 +258,10 @@ class Stepper:
         self._engine.cancel(number)
         self._running.pop(number).reply.end(Output(number, [], Finish.CANCELLED))
 
-    def _rebuild(self, error: EngineBroken) -> None:
-        log.error("%s; building it anew", error)
+    def _rebuild(self) -> None:
+        """Fails what runs, at once, and builds the engine anew. Lanes are silent meanwhile, and a router may give them up: rightly so."""
         self._fail_requests("the engine failed and was built anew")
+        self._flush_lanes()
         self._engine.close()
         try:
             self._engine = self._build_engine()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from server.model_cache import cache_folder
+from server.assets.cache import cache_folder
 
 PACKAGE_ROOT = Path(__file__).parents[1]
 PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"

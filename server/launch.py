@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from server import die_with_parent
-from server.assets import resolve
+from server.assets.catalogue import DEFAULT_MODEL
+from server.assets.folder import AssetError
+from server.assets.store import resolve
 from server.build import UnknownValue, render_repository
-from server.catalogue import DEFAULT_MODEL
 from server.installation import PACKAGE_ROOT, LaunchError, find_installation
-from server.model_folder import AssetError
 from server.ports import reserve_ports
 from server.settings import name_and_value
 from server.triton_log import LogPipe, LogTail, log_line

@@ -17,9 +17,9 @@ import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from server.assets import resolve
+from server.assets.catalogue import DEFAULT_MODEL
+from server.assets.store import resolve
 from server.build import render_repository
-from server.catalogue import DEFAULT_MODEL
 from server.collector import Collector
 from server.launch import Triton, TritonOptions
 

@@ -22,10 +22,10 @@ from opentelemetry.trace import SpanKind, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from tidegate import Client, TidegateError, user
 
-from server.catalogue import DEFAULT_MODEL
+from server.assets.catalogue import DEFAULT_MODEL
+from server.assets.folder import AssetError
 from server.collector import Collector, SpanRecord, render_waterfall
 from server.installation import LaunchError
-from server.model_folder import AssetError
 from server.stack import Stack, StackFailed, StackOptions, run_stack
 
 QUESTION = "What is the capital of France?"

@@ -7,8 +7,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from server.catalogue import Model, number_parts
-from server.progress import Report
+from server.assets.catalogue import Model, number_parts
+from server.assets.progress import Report
 
 
 class PackageIndex:

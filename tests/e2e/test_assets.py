@@ -10,8 +10,8 @@ import openvino_genai
 import pytest
 from tokenizers import Tokenizer
 
-from server.assets import resolve
-from server.catalogue import DEFAULT_MODEL
+from server.assets.catalogue import DEFAULT_MODEL
+from server.assets.store import resolve
 
 pytestmark = pytest.mark.model
 

@@ -10,7 +10,7 @@ import pytest
 from tidegate import Client, Turn, user
 
 from router.text.tokenizer import Tokenizer
-from server.assets import resolve
+from server.assets.store import resolve
 from server.engine.base import Request
 from server.engine.openvino import OpenVinoEngine
 from server.engine.scripted import Emit, count_up

@@ -11,7 +11,7 @@ import openvino_genai
 import pytest
 
 from router.text.tokenizer import Tokenizer
-from server.assets import resolve
+from server.assets.store import resolve
 from server.engine.base import EngineBroken, Finish, Output, Request, RequestRefused, Sampling
 from server.engine.openvino import OpenVinoEngine
 from server.options import EngineOptions

@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidegate import Client
-from tidegate.v1.chat_service_pb2 import CompleteRequest
+from tidegate import Client, user
+from tidegate.v1.chat_service_pb2 import CompleteRequest, CountTokensRequest
 from tidegate.v1.turn_pb2 import Sampling, TurnSpec
 
 from server.engine.base import Sampling as Asked
 from tests.bench.whole import ask, run_bench
 from tests.bench.worker import Worker
 
-ZEROES = ("temperature", "top_k", "seed", "presence_penalty", "frequency_penalty")
+ZEROES = ("temperature", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty")
+NEVER_ZERO = ("top_p", "repetition_penalty")
 
 EDGES: dict[str, tuple[float, float]] = {
+    "min_p": (0.0, 1.0),
     "temperature": (0.0, 2.0),
     "top_p": (0.001, 1.0),
     "top_k": (0, 2**31 - 1),
@@ -26,6 +28,12 @@ EDGES: dict[str, tuple[float, float]] = {
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
 }
+
+
+def test_every_sampling_field_is_tried() -> None:
+    """A field that is added to the API must be added to the tests of this file."""
+    fields = {field.name for field in Sampling.DESCRIPTOR.fields}
+    assert fields == EDGES.keys() == {*ZEROES, *NEVER_ZERO}
 
 
 async def complete(client: Client, **sampling: Any) -> None:
@@ -82,3 +90,14 @@ async def run_stream(client: Client, number: int) -> None:
     async with client.session(sampling=Sampling(seed=number)) as session:
         for _ in range(3):
             await (await session.start(ask("x" * number))).text()
+
+
+@pytest.mark.parametrize(("most", "fewest", "asked"), [(None, 1000, 7), (5, 5, 5), (1000, 900, 900), (None, 0, 0), (2**32 - 1, 2**32 - 1, 2000)])
+async def test_the_least_length_never_exceeds_what_the_answer_may_have(chatml: Path, most: int | None, fewest: int, asked: int) -> None:
+    """A minimum above the default or above the room that is left is cut to it, instead of being refused by the engine."""
+    worker = Worker(chatml)
+    async with run_bench(chatml, worker, model={"default_output_tokens": 7}) as router, router.client() as client:
+        frame = (await client.stub.CountTokens(CountTokensRequest(messages=[user("")]))).prompt_tokens
+        spec = TurnSpec(messages=[user("x" * (48 - frame))], max_output_tokens=most, min_output_tokens=fewest)
+        await client.stub.Complete(CompleteRequest(spec=spec))
+        assert worker.engine.requests[-1].sampling.min_tokens == asked

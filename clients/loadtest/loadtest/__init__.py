@@ -1,1 +1,4 @@
-"""Load tests and benchmarks. A benchmark is a command that prints ratios measured in one run: absolute times of a shared machine mean little."""
+"""Load tests and benchmarks.
+
+A benchmark is a command that prints ratios measured in one run: absolute times of a shared machine mean little.
+"""

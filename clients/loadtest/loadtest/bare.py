@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import openvino
-import openvino_genai
 
 from server.engine.base import Request
 from server.engine.openvino import generation_config, load_pipeline

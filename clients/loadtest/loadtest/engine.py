@@ -21,18 +21,18 @@ from rich.table import Table
 from tidegate import Client, Session, user
 
 from router.text.tokenizer import Tokenizer
-from server.assets import resolve
-from server.catalogue import DEFAULT_MODEL
+from server.assets.catalogue import DEFAULT_MODEL
+from server.assets.store import resolve
 from server.stack import StackOptions, run_stack
 
 CONCURRENCY = (1, 8, 32, 64)
 ROUNDS = 3
 MAX_TOKENS = 64
 LONG_PROMPT_TOKENS = 4000
-WORDS = (
-    "river mountain engine garden silver planet winter music doctor bridge letter window forest market island story science colour "
-    "village harbour teacher animal machine morning history language kitchen summer picture journey"
-).split()
+WORDS = """
+river mountain engine garden silver planet winter music doctor bridge letter window forest market island story science colour village
+harbour teacher animal machine morning history language kitchen summer picture journey
+""".split()
 
 
 def make_questions(count: int, seed: int) -> list[str]:
@@ -108,8 +108,8 @@ async def bench(console: Console) -> float:
     folder = await asyncio.to_thread(resolve, DEFAULT_MODEL)
     table = Table("turns", "bare tokens/s", "served tokens/s", "ratio", title="throughput: served against the bare library")
     ratio = 0.0
-    async with run_stack(StackOptions()) as stack, run_bare(Tokenizer.load(folder), str(folder)) as bare, Client(stack.router) as client:
-        async with client.session() as session:
+    async with run_stack(StackOptions()) as stack, run_bare(Tokenizer.load(folder), str(folder)) as bare:
+        async with Client(stack.router) as client, client.session() as session:
             await compare(session, bare, 2)
             for concurrency in CONCURRENCY:
                 served, alone = await compare(session, bare, concurrency)

@@ -1,7 +1,7 @@
 """`make bench-lane`: what a token costs the router, in CPU time.
 
-The scripted engine inside the real Triton brings a token for every turn in each step; callers hold 64, 256 or 1,024 turns open at once, over
-one Converse stream or spread over 64. Counted are the CPU seconds of the router's process and the tokens callers received between two
+The scripted engine inside the real Triton brings a token for every turn in each step; callers hold 64, 256 or 1,024 turns open at once,
+over one Converse stream or spread over 64. Counted are the CPU seconds of the router's process and the tokens callers received between two
 moments of the steady state.
 """
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from server import die_with_parent
+from server.assets.folder import LAYOUT
 from server.installation import PACKAGE_ROOT, LaunchError
 from server.launch import Triton, TritonFailed, main
-from server.model_folder import LAYOUT
 from server.ports import reserve_ports
 from server.triton_log import LogTail, log_line
 from server.triton_options import Endpoints, TritonOptions, build_arguments

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from server.progress import Report
+from server.assets.progress import Report
 
 POLL_SECONDS = 0.2
-PACKAGE_ROOT = Path(__file__).parents[1]
+PACKAGE_ROOT = Path(__file__).parents[2]
 
 
 class ChildError(Exception):

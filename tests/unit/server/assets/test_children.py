@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.children import ChildError, folder_size, run_child
+from server.assets.children import ChildError, folder_size, run_child
 
 
 def run(folder: Path, code: str) -> str:
@@ -21,7 +21,7 @@ def test_output_is_returned(tmp_path: Path) -> None:
 
 def test_child_finds_our_packages(tmp_path: Path) -> None:
     """Our modules run as children wherever the caller stands."""
-    assert run(tmp_path, "import server.catalogue as c; print(c.DEFAULT_MODEL)") == "smollm2-135m"
+    assert run(tmp_path, "import server.assets.catalogue as c; print(c.DEFAULT_MODEL)") == "smollm2-135m"
 
 
 def test_failure_quotes_the_last_error_line(tmp_path: Path) -> None:

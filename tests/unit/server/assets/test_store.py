@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
-from server.assets import Store, main, prepare_in_child
-from server.model_folder import LAYOUT, AssetError, is_prepared, read_manifest
-from server.prepare import prepare_folder
-from server.progress import Report
+from server.assets.folder import LAYOUT, AssetError, is_prepared, read_manifest
+from server.assets.prepare import prepare_folder
+from server.assets.progress import Report
+from server.assets.store import Store, main, prepare_in_child
 from tests.gguf_files import random_values, write_gguf
 from tests.wheels import PackageIndex, model_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.model_folder import (
+from server.assets.folder import (
     LAYOUT,
     MANIFEST,
     AssetError,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from server.model_folder import AssetError, Origin, is_prepared, read_manifest
-from server.progress import show_step
+from server.assets.folder import AssetError, Origin, is_prepared, read_manifest
+from server.assets.progress import show_step
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 

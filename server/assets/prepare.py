@@ -1,11 +1,11 @@
 """From a GGUF file to the folder the engine loads: run once per model, in a process of its own.
 
 The engine can load a GGUF itself, but takes 2 to 4 times as long as from its own format and rounds some tensor types
-(see `server.gguf`). So the tensors are re-encoded where needed and the engine is asked once to save what it built. That
+(see `server.assets.gguf`). So the tensors are re-encoded where needed and the engine is asked once to save what it built. That
 takes several times the model's memory and native code that may crash on a bad file: a child process gives the memory
 back, and its crash is an error to the parent.
 
-    python -m server.prepare weights.gguf FOLDER
+    python -m server.assets.prepare weights.gguf FOLDER
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 import openvino_genai
 from gguf import GGUFReader
 
-from server.gguf import (
+from server.assets.folder import AssetError
+from server.assets.gguf import (
     build_tokenizer,
     describe_generation,
     describe_model,
@@ -28,7 +29,6 @@ from server.gguf import (
     needs_encoding,
     read_fields,
 )
-from server.model_folder import AssetError
 
 SaveModel: TypeAlias = Callable[[Path], None]
 """Writes a model in the engine's own format beside the given GGUF file."""

@@ -86,7 +86,7 @@ def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: d
         prompt=prompt,
         max_new_tokens=most,
         sampling=request.sampling,
-        min_new_tokens=request.min_output_tokens,
+        min_new_tokens=None if request.min_output_tokens is None else min(request.min_output_tokens, most),
         guide=request.guide,
         log_probs=request.logprobs,
         trace_headers=trace,

@@ -156,7 +156,8 @@ class Lane:
         if delta.finish is not WorkerFinish.RUNNING:
             del self._running[number]
         if delta.refusal:
-            log.warning("worker %s refused a request: %s", self._address, delta.refusal)
+            # The option only: what follows may quote the caller's schema.
+            log.warning("worker %s refused a request: %s", self._address, delta.refusal.partition(":")[0])
         generation.take(delta, self._heard)
 
     def _take_error(self, response: triton.ModelStreamInferResponse) -> None:

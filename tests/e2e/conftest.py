@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,7 +14,7 @@ from server.stack import Stack, StackOptions, run_stack
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here shares one event loop: Triton is killed when the thread that started it ends."""
     for item in items:
-        if "/e2e/" in str(item.path):
+        if "/e2e/" in str(item.path) and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 

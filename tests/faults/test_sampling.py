@@ -19,7 +19,7 @@ ZEROES = ("temperature", "top_k", "min_p", "seed", "presence_penalty", "frequenc
 NEVER_ZERO = ("top_p", "repetition_penalty")
 
 EDGES: dict[str, tuple[float, float]] = {
-    "min_p": (0.0, 1.0),
+    "min_p": (0.0, 0.999),
     "temperature": (0.0, 2.0),
     "top_p": (0.001, 1.0),
     "top_k": (0, 2**31 - 1),

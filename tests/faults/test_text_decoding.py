@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tidegate.v1.chat_service_pb2 import CompleteRequest
+from tidegate.v1.chat_service_pb2 import CompleteRequest, StreamRequest
 from tidegate.v1.event_pb2 import FINISH_REASON_LENGTH, FINISH_REASON_STOP
 from tidegate.v1.turn_pb2 import TurnSpec
 
+from server.engine.scripted import log_prob_of
 from tests.bench.whole import ask, run_bench
 from tests.bench.worker import Emit, End, Finish, Worker
 
@@ -120,3 +122,29 @@ async def test_a_token_outside_the_vocabulary_fails_its_turn_only(chatml: Path) 
         assert not events
         assert "quote the request id" in str(caught.value)
         assert await other.text() == "a" * 20
+
+
+@pytest.mark.parametrize("cut", [[b"a\xf0\x9f", b"\x94\xa5b"], [b"a", b"\xf0", b"\x9f", b"\x94", b"\xa5b"], ["a🔥b"]])
+async def test_log_probabilities_stay_with_their_tokens(chatml: Path, cut: list[str | bytes]) -> None:
+    """Each token has its own entry, whatever share of a character it is and however many come at once; joined bytes are the text's."""
+    async with run_bench(chatml, Worker(chatml, cut)) as router, router.client() as client, client.session() as session:
+        spec = TurnSpec(messages=[ask()], logprobs=True)
+        whole, plain = await client.stub.Complete(CompleteRequest(spec=spec)), await session.start(ask())
+        streamed = [event async for frame in client.stub.Stream(StreamRequest(spec=spec)) for event in frame.events]
+        events = [event async for event in plain]
+    for tokens in (list(whole.logprobs), [token for event in streamed for token in event.logprobs.tokens]):
+        assert b"".join(token.token_bytes for token in tokens).decode() == "a🔥b"
+        assert [token.logprob for token in tokens] == [log_prob_of(token.token_id) for token in tokens]
+        assert len(tokens) == whole.usage.completion_tokens == 6
+    assert not any(event.HasField("logprobs") for event in events)
+
+
+async def test_log_probabilities_of_neighbours_do_not_mix(chatml: Path) -> None:
+    """Of turns that share every frame, those that asked get their own tokens' values and the others none."""
+    worker = Worker(chatml, lambda request: [f"{len(request.prompt)} "] * 30)
+    specs = [TurnSpec(messages=[ask("x" * size)], logprobs=size % 2 == 0) for size in range(20)]
+    async with run_bench(chatml, worker) as router, router.stub() as stub:
+        answers = await asyncio.gather(*(stub.Complete(CompleteRequest(spec=spec)) for spec in specs))
+    for spec, answer in zip(specs, answers, strict=True):
+        assert b"".join(token.token_bytes for token in answer.logprobs).decode() == (answer.text if spec.logprobs else "")
+        assert [token.logprob for token in answer.logprobs] == [log_prob_of(token.token_id) for token in answer.logprobs]

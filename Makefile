@@ -61,6 +61,14 @@ test: lint check-protos ## All that a change needs, real Triton and model includ
 test-all: lint check-protos ## The same and the slow remainder
 	$(BIN)/pytest
 
+.PHONY: bench-engine
+bench-engine: install ## What the serving path leaves of the bare engine's throughput
+	$(BIN)/python -m loadtest.engine
+
+.PHONY: bench-lane
+bench-lane: install ## Router CPU per token, with the scripted engine
+	$(BIN)/python -m loadtest.lane
+
 .PHONY: lock
 lock: ## Renew requirements.lock (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package tidegate \

@@ -28,7 +28,7 @@ from router.pipeline import Pipeline
 from router.telemetry import Metrics
 from router.transport.outbox import Outbox
 from router.transport.requests import current_call, read_messages, read_turn, readable
-from router.transport.session import Session
+from router.transport.session import Session, cancel_turn
 from router.transport.single import Collector, Relay
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -93,7 +93,7 @@ class ChatService(ChatServiceServicer):
         for session in list(self._writers):
             session.cancel_turns(draining())
         for turn in self._single_turns:
-            turn.cancel(draining())
+            cancel_turn(turn, draining())
 
     async def watch_streams(self) -> None:
         """A task: sends heartbeats on quiet streams and ends those whose caller does not read."""

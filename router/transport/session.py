@@ -75,7 +75,7 @@ class Session:
     def cancel_turns(self, error: TidegateError) -> None:
         """Ends every running turn as failed with `error`."""
         for task in self._turns.values():
-            task.cancel(error)
+            cancel_turn(task, error)
 
     async def close(self) -> None:
         """Cancels the turns that still run, and waits until they have left the engine."""
@@ -97,12 +97,18 @@ class Session:
         if start.turn <= self._last_turn:
             raise protocol_violated("TURN_NUMBER_INVALID", "start.turn", "must be above the number of every earlier turn, and above 0")
         self._last_turn = start.turn
-        if self._going_away:
-            self.outbox.put(start.turn, [Failed(draining())])
-        elif len(self._turns) >= self._limits.max_turns_per_stream:
-            self.outbox.put(start.turn, [Failed(too_many_turns(self._limits.max_turns_per_stream))])
-        else:
+        refusal = self._refusal()
+        if refusal is None:
             self._run(start)
+        else:
+            self.outbox.put(start.turn, [Failed(refusal)])
+            self.outbox.forget(start.turn)
+
+    def _refusal(self) -> TidegateError | None:
+        if self._going_away:
+            return draining()
+        most = self._limits.max_turns_per_stream
+        return too_many_turns(most) if len(self._turns) >= most else None
 
     def _run(self, start: StartTurn) -> None:
         assert self._setup is not None, "checked in receive"
@@ -115,7 +121,7 @@ class Session:
     def _cancel(self, turn: int) -> None:
         task = self._turns.get(turn)
         if task is not None:
-            task.cancel()
+            cancel_turn(task)
 
     def _forget(self, turn: int, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -128,3 +134,8 @@ class Session:
     def _end_if_done(self) -> None:
         if self._last_input and not self._turns:
             self.outbox.close()
+
+
+def cancel_turn(task: asyncio.Task[None], *reason: TidegateError) -> None:
+    """Cancels a turn behind its task's first step: a task that is cancelled before never runs, and the turn would have no end."""
+    asyncio.get_running_loop().call_soon(partial(task.cancel, *reason))

@@ -16,7 +16,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import grpc
 from tritonclient.grpc import service_pb2 as triton
@@ -27,7 +27,7 @@ from router.errors import TidegateError, engine_failed, no_worker, worker_lost, 
 from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream import stock
 from router.upstream.contract import MODEL
-from router.upstream.link import Generation, OnTokens, cancel_all, watch_period
+from router.upstream.link import Generation, OnTokens, cancel_all, exchange, watch_period
 
 log = logging.getLogger("tidegate.direct")
 
@@ -102,13 +102,10 @@ class Direct:
 
     async def _run(self, generation: Generation, message: triton.ModelInferRequest, request: GenerationRequest) -> None:
         deltas = stock.Deltas(self._model.end_ids, request.max_new_tokens)
-        call = self._stub.ModelStreamInfer(metadata=tuple(request.trace_headers.items()))
         try:
-            await call.write(message)
-            await call.done_writing()
-            # Read to its end, past the final response: a stream that is reset looks like an attack to some proxies.
-            async for response in call:
-                self._take(generation, response, deltas)
+            async with aclosing(exchange(self._stub, message, request.trace_headers)) as responses:
+                async for response in responses:
+                    self._take(generation, response, deltas)
             self._end(generation, worker_lost())
         except grpc.RpcError:
             self._doubt.set()
@@ -116,8 +113,6 @@ class Direct:
         except stock.ResponseInvalid as invalid:
             log.error("worker %s: %s", self._address, invalid)
             self._end(generation, engine_failed())
-        finally:
-            call.cancel()
 
     def _take(self, generation: Generation, response: triton.ModelStreamInferResponse, deltas: stock.Deltas) -> None:
         if response.error_message:

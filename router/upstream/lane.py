@@ -19,6 +19,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -29,7 +30,7 @@ from router.config import Timeouts
 from router.errors import TidegateError, engine_refused, no_worker, worker_lost, worker_stalled
 from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream import contract
-from router.upstream.link import Generation, LinkBroken, OnTokens, cancel_all, watch_period
+from router.upstream.link import Generation, LinkBroken, OnTokens, cancel_all, exchange, watch_period
 
 ACKNOWLEDGE_EVERY = 16
 
@@ -129,9 +130,10 @@ class Lane:
 
     async def _run_traced(self, message: triton.ModelInferRequest, generation: Generation, headers: Mapping[str, str]) -> None:
         try:
-            async for response in self._stub.ModelStreamInfer(iter((message,)), metadata=tuple(headers.items())):
-                if response.error_message:
-                    self._fail(generation.number, engine_refused())
+            async with aclosing(exchange(self._stub, message, headers)) as responses:
+                async for response in responses:
+                    if response.error_message:
+                        self._fail(generation.number, engine_refused())
         except grpc.RpcError:
             self._fail(generation.number, worker_lost())
 

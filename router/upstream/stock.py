@@ -79,7 +79,6 @@ def generate(request_id: str, asked: GenerationRequest, model: StockModel, seed:
     Raises CallerError OPTION_UNSUPPORTED.
     """
     request = triton.ModelInferRequest(model_name=MODEL, id=request_id)
-    request.parameters["triton_enable_empty_final_response"].bool_param = True
     main, *others = model.end_ids
     add_tensor(request, "input_ids", "INT32", asked.prompt, (1, -1))
     add_tensor(request, "input_lengths", "INT32", [len(asked.prompt)], (1, 1))

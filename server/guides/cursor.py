@@ -24,16 +24,15 @@ class Cursor:
         """Whether all is read."""
         return self.at >= len(self.text)
 
-    @property
-    def place(self) -> str:
-        """The position for people: counted from 1, and with its line where there are several."""
-        column = self.at - self.text.rfind("\n", 0, self.at)
-        line = f"line {self.text.count(chr(10), 0, self.at) + 1}, " if "\n" in self.text else ""
+    def locate(self, at: int) -> str:
+        """The position `at` for people: counted from 1, and with its line where there are several."""
+        column = at - self.text.rfind("\n", 0, at)
+        line = f"line {self.text.count(chr(10), 0, at) + 1}, " if "\n" in self.text else ""
         return f"{self._within}{', ' if self._within else ''}{line}character {column}"
 
-    def refuse(self, what: str) -> RequestRefused:
-        """The error to raise about what stands here."""
-        return refuse(self.place, what)
+    def refuse(self, what: str, at: int | None = None) -> RequestRefused:
+        """The error to raise about what stands here, or at another place."""
+        return refuse(self.locate(self.at if at is None else at), what)
 
     def peek(self) -> str:
         """The next character; empty at the end."""

@@ -34,7 +34,7 @@ class Router:
     async def stub(self) -> AsyncIterator[ChatServiceStub]:
         """The bare generated stub, for what the client would not send."""
         async with grpc.aio.insecure_channel(self.target, options=(("grpc.max_send_message_length", -1),)) as channel:
-            yield ChatServiceStub(channel)
+            yield ChatServiceStub(channel)  # type: ignore[no-untyped-call]
 
     def turns_in_lanes(self) -> int:
         """Turns that run on any worker, as the router sees it."""

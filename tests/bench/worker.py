@@ -156,7 +156,7 @@ class _Stream:
             self._loop.call_soon_threadsafe(self._deliver, request, response, final)
 
         raw = zip(request.inputs, request.raw_input_contents, strict=True)
-        inputs = [pb_utils.Tensor(tensor.name, np.frombuffer(data, _DTYPES[tensor.datatype])) for tensor, data in raw]
+        inputs = [pb_utils.Tensor(tensor.name, _values(tensor.datatype, data)) for tensor, data in raw]
         parameters = {key: getattr(value, value.WhichOneof("parameter_choice")) for key, value in request.parameters.items()}
         return pb_utils.InferenceRequest(inputs, parameters, pb_utils.ResponseSender(deliver, lambda: self.gone))
 
@@ -168,7 +168,16 @@ class _Stream:
         self.open -= final
         if response is not None:
             self.responses.put_nowait(write_response(request, response))
+        elif final and request.parameters["triton_enable_empty_final_response"].bool_param:
+            self.responses.put_nowait(write_end(request))
         self.end_if_done()
+
+
+def write_end(request: triton.ModelInferRequest) -> triton.ModelStreamInferResponse:
+    """An empty final response, which Triton sends to who asks for it."""
+    message = triton.ModelStreamInferResponse(infer_response=triton.ModelInferResponse(id=request.id))
+    message.infer_response.parameters["triton_final_response"].bool_param = True
+    return message
 
 
 def write_response(request: triton.ModelInferRequest, response: pb_utils.InferenceResponse) -> triton.ModelStreamInferResponse:
@@ -182,6 +191,11 @@ def write_response(request: triton.ModelInferRequest, response: pb_utils.Inferen
         message.infer_response.outputs.add(name=tensor.name(), shape=values.shape)
         message.infer_response.raw_output_contents.append(_raw(values))
     return message
+
+
+def _values(datatype: str, raw: bytes) -> np.ndarray[Any, Any]:
+    """A tensor's values; of texts there is one at most."""
+    return np.array([raw[4:]], dtype=np.object_) if datatype == "BYTES" else np.frombuffer(raw, _DTYPES[datatype])
 
 
 def _raw(values: np.ndarray[Any, Any]) -> bytes:

@@ -134,7 +134,7 @@ async def answer_of(client: Client) -> str:
         return await (await session.start(user("hi"))).text()
 
 
-RAW_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
+RAW_CALLS: dict[str, Callable[[Any], Any]] = {
     "Converse": lambda channel: channel.stream_stream("/tidegate.v1.ChatService/Converse")(iter((NOT_UTF8,))),
     "Stream": lambda channel: channel.unary_stream("/tidegate.v1.ChatService/Stream")(NOT_UTF8),
     "Complete": lambda channel: channel.unary_unary("/tidegate.v1.ChatService/Complete")(NOT_UTF8),
@@ -149,7 +149,7 @@ async def test_bytes_that_are_not_utf8_are_unreadable(chatml: Path, method: str)
         async with grpc.aio.insecure_channel(router.target) as channel:
             error = await failure_of(RAW_CALLS[method](channel))
             assert what_is_wrong(error) == (INVALID, "MESSAGE_UNREADABLE", ["message"])
-            whole = channel.unary_unary("/tidegate.v1.ChatService/Complete")
+            whole: Any = channel.unary_unary("/tidegate.v1.ChatService/Complete")
             assert b"ok" in await whole(CompleteRequest(spec=GOOD).SerializeToString())
 
 

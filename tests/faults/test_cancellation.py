@@ -155,10 +155,10 @@ async def test_calls_cancelled_while_long_prompts_are_tokenized_free_the_threads
 
 async def test_a_storm_of_cancelled_streams_leaves_nothing(chatml: Path) -> None:
     """Five hundred streams, each with a running turn, that are all cancelled at once leave no turn, stream or sequence."""
-    worker = endless(chatml)
+    worker = Worker(chatml, lambda _: ["a"] * 2000, step_s=0.05)
     async with run_bench(chatml, worker) as router, router.stub() as stub:
         calls = [stub.Converse(iter((SETUP, START))) for _ in range(500)]
-        await until(lambda: worker.calls == len(calls))
+        await until(lambda: worker.calls == len(calls), within_s=30.0)
         for call in calls:
             call.cancel()
         await until(lambda: is_idle(router, worker))

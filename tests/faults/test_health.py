@@ -27,16 +27,16 @@ SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERV
 
 
 @asynccontextmanager
-async def open_health(router: Router) -> AsyncIterator[HealthStub]:
+async def open_health(router: Router) -> AsyncIterator[Any]:
     async with grpc.aio.insecure_channel(router.target) as channel:
         yield HealthStub(channel)
 
 
-async def status_of(health: HealthStub, service: str = "") -> int:
-    return (await health.Check(HealthCheckRequest(service=service))).status
+async def status_of(health: Any, service: str = "") -> int:
+    return int((await health.Check(HealthCheckRequest(service=service))).status)
 
 
-async def wait_for_status(health: HealthStub, status: int, service: str = "") -> None:
+async def wait_for_status(health: Any, status: int, service: str = "") -> None:
     deadline = time.monotonic() + 5
     while await status_of(health, service) != status:
         assert time.monotonic() < deadline, "the status did not come in time"
@@ -66,7 +66,7 @@ async def test_a_router_is_not_ready_before_a_worker_is(chatml: Path) -> None:
 async def test_each_model_has_its_own_status(chatml: Path) -> None:
     """With one of two models served, that one is serving and the other is not."""
     async with Worker(chatml).running() as worker:
-        models = [
+        models: Any = [
             {"name": name, "path": str(chatml), "workers": [address]} for name, address in (("up", worker.address), ("down", "127.0.0.1:1"))
         ]
         async with run_router(chatml, wait_up=False, models=models) as router, open_health(router) as health:
@@ -91,11 +91,11 @@ async def test_the_status_follows_the_worker(chatml: Path) -> None:
 
 
 async def test_watchers_do_not_hold_up_the_stop(chatml: Path) -> None:
-    """With watchers connected and no turn running a router stops well before its grace ends, and each watcher sees NOT_SERVING and the end."""
+    """With watchers and no turn running a router stops well before its grace ends, and each watcher sees NOT_SERVING and the end."""
     async with Worker(chatml).running() as worker:
         async with run_router(chatml, worker.address, timeouts={"drain_s": 5.0}) as router:
             channel = grpc.aio.insecure_channel(router.target)
-            health = HealthStub(channel)
+            health: Any = HealthStub(channel)
             await wait_for_status(health, SERVING)
             watches = [health.Watch(HealthCheckRequest(service=name)) for name in ("", "model/test", "no such service")]
             for watch in watches:

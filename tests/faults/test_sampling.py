@@ -92,7 +92,9 @@ async def run_stream(client: Client, number: int) -> None:
             await (await session.start(ask("x" * number))).text()
 
 
-@pytest.mark.parametrize(("most", "fewest", "asked"), [(None, 1000, 7), (5, 5, 5), (1000, 900, 900), (None, 0, 0), (2**32 - 1, 2**32 - 1, 2000)])
+@pytest.mark.parametrize(
+    ("most", "fewest", "asked"), [(None, 1000, 7), (5, 5, 5), (1000, 900, 900), (None, 0, 0), (2**32 - 1, 2**32 - 1, 2000)]
+)
 async def test_the_least_length_never_exceeds_what_the_answer_may_have(chatml: Path, most: int | None, fewest: int, asked: int) -> None:
     """A minimum above the default or above the room that is left is cut to it, instead of being refused by the engine."""
     worker = Worker(chatml)

@@ -162,7 +162,8 @@ async def test_bytes_that_cannot_be_read_are_not_echoed(chatml: Path) -> None:
     """The answer to a message that is no protobuf holds nothing of the message."""
     async with run_leaky(chatml) as router, grpc.aio.insecure_channel(router.target) as channel:
         for method in ("Complete", "CountTokens"):
-            received = await all_bytes_of(channel.unary_unary(f"/tidegate.v1.ChatService/{method}")(CANARY.encode() + b"\xff"))
+            call: Any = channel.unary_unary(f"/tidegate.v1.ChatService/{method}")
+            received = await all_bytes_of(call(CANARY.encode() + b"\xff"))
             assert b"MESSAGE_UNREADABLE" in received
             assert CANARY.encode() not in received
 

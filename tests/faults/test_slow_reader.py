@@ -35,7 +35,7 @@ ANSWER = ["a" * 50] * 38
 async def open_stub(router: Router) -> AsyncIterator[Any]:
     """A stub whose connection buffers little."""
     async with grpc.aio.insecure_channel(router.target, options=SMALL_WINDOW) as channel:
-        yield ChatServiceStub(channel)
+        yield ChatServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
 def many_turns() -> list[ConverseRequest]:

@@ -13,7 +13,7 @@ from tidegate.v1.turn_pb2 import TurnSpec
 
 from server.engine.scripted import log_prob_of
 from tests.bench.whole import ask, run_bench
-from tests.bench.worker import Emit, End, Finish, Worker
+from tests.bench.worker import Emit, End, Finish, Item, Worker
 
 TEXTS = ("🔥", "€", "👨\u200d👩\u200d👧", "e\u0301", "नि")
 
@@ -28,7 +28,7 @@ def split_everywhere(text: str) -> Iterator[list[bytes]]:
 @pytest.mark.parametrize("text", TEXTS)
 async def test_a_character_cut_over_tokens_arrives_whole(chatml: Path, text: str) -> None:
     """However a character is cut over steps, deltas hold whole characters only and joined they are the text."""
-    scripts = [[*parts, " ok"] for parts in split_everywhere(text)]
+    scripts: list[list[Item]] = [[*parts, b" ok"] for parts in split_everywhere(text)]
     worker = Worker(chatml, lambda _: scripts[worker.calls - 1])
     async with run_bench(chatml, worker) as router, router.client() as client, client.session() as session:
         for _ in scripts:

@@ -1,4 +1,4 @@
-"""Spans: every turn's span ends with how the turn ended, under the parent its caller named and no other, with nothing that was said in it."""
+"""Spans: each turn has one, under the parent that its caller named, that tells how the turn ended and nothing that was said in it."""
 
 from __future__ import annotations
 

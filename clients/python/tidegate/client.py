@@ -23,7 +23,7 @@ from tidegate.errors import StreamLost, TidegateError, from_rpc_error, stream_lo
 from tidegate.v1 import chat_service_pb2 as api
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.event_pb2 import Event, FinishReason, Started, Usage
-from tidegate.v1.turn_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, Sampling, TurnSpec
+from tidegate.v1.turn_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_USER, Message, ResponseFormat, Sampling, TurnSpec
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -146,9 +146,19 @@ class Session:
         sampling: Sampling | None = None,
         max_output_tokens: int | None = None,
         stop: Iterable[str] = (),
+        response_format: ResponseFormat | None = None,
+        logprobs: bool = False,
     ) -> Turn:
         """Starts a turn. Raises TidegateError when the stream has ended."""
-        spec = TurnSpec(model=model, messages=messages, sampling=sampling, max_output_tokens=max_output_tokens, stop=stop)
+        spec = TurnSpec(
+            model=model,
+            messages=messages,
+            sampling=sampling,
+            max_output_tokens=max_output_tokens,
+            stop=stop,
+            response_format=response_format,
+            logprobs=logprobs,
+        )
         self._last_number += 1
         turn = self._turns[self._last_number] = Turn(self, self._last_number)
         await self.send(api.ConverseRequest(start=api.StartTurn(turn=turn.number, spec=spec)))

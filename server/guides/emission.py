@@ -1,0 +1,164 @@
+"""Turns checked rules into the text the engine reads.
+
+The engine gets five constructs only: literals, character classes, sequences, choices and references. Repetitions are unrolled here into
+right-recursive rules, each ending in what follows the repetition:
+
+    "<" [a-z]{1,2} ">"    becomes    root ::= "<" [a-z] r1        r1 ::= [a-z] ">" | ">"
+
+For xgrammar's own `{m,n}` is costly. OpenVINO GenAI 2026.4.1 takes 17 ms for each of the 32 places of `("a" | [^b]){32}` where this
+takes 5, and keeps 40 KiB for each place of `[^b]{0,32}` where this keeps 4; from 128 on, every token takes up to 0.8 s. Its negated classes
+are not exact beyond ASCII, so classes are written as what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from server.guides import characters
+from server.guides.grammar import EMPTY, ROOT, Chars, Choice, Literal, Node, Reference, Repeat, Rule, Sequence, choice, sequence
+from server.guides.limits import MAX_ELEMENTS, MAX_RULES, MAX_WIDE, WIDE
+from server.guides.refusal import refuse
+
+
+def emit_rules(rules: Mapping[str, Rule]) -> str:
+    """The grammar's text; its rules are named anew. Raises RequestRefused if it is too large for the engine."""
+    emitter = _Emitter(rules)
+    for name, rule in rules.items():
+        emitter.emit(name, rule)
+    return "".join(f"{name} ::= {_render(node)}\n" for name, node in emitter.emitted.items())
+
+
+class _Emitter:
+    """Rewrites rules without repetitions, and counts what they will cost the engine."""
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self._names = {name: name if name == ROOT else f"r{number}" for number, name in enumerate(rules)}
+        self.emitted: dict[str, Node] = {}
+        self._place = ""
+        self._made = len(rules)
+        self._elements = 0
+        self._wide = 0
+
+    def emit(self, name: str, rule: Rule) -> None:
+        """Adds the rule, and those its repetitions need."""
+        self._place = rule.place
+        self.emitted[self._names[name]] = self._join(rule.node, EMPTY)
+
+    def _join(self, node: Node, end: Node) -> Node:
+        """The node followed by `end`, without repetitions; `end` is such already."""
+        tail = [end]
+        self._prepend(node, tail)
+        return sequence(reversed(tail))
+
+    def _prepend(self, node: Node, tail: list[Node]) -> None:
+        """Puts the node before what `tail` holds, last part first."""
+        match node:
+            case Sequence(parts):
+                for part in reversed(parts):
+                    self._prepend(part, tail)
+            case Repeat():
+                self._unroll(node, tail)
+            case Choice(options) if _holds_repeat(node):
+                end = self._share(sequence(reversed(tail)))
+                tail[:] = [choice(self._join(option, end) for option in options)]
+            case _:
+                tail.append(self._rename(node))
+
+    def _unroll(self, repeat: Repeat, tail: list[Node]) -> None:
+        end = self._share(sequence(reversed(tail)))
+        rest: Node = end
+        if repeat.high is None:
+            rest = loop = Reference(self._name())
+            self.emitted[loop.rule] = choice((self._join(repeat.node, loop), end))
+        else:
+            for _ in range(repeat.high - repeat.low):
+                rest = self._share(choice((self._join(repeat.node, rest), end)))
+        tail[:] = [rest]
+        for _ in range(repeat.low):
+            self._prepend(repeat.node, tail)
+
+    def _share(self, node: Node) -> Node:
+        """Something short for the node, so that it may stand in several places."""
+        if isinstance(node, Literal | Reference):
+            return node
+        name = self._name()
+        self.emitted[name] = node
+        return Reference(name)
+
+    def _name(self) -> str:
+        self._made += 1
+        if self._made > MAX_RULES:
+            raise refuse(self._place, f"the guide is too large: more than {MAX_RULES} rules when repetitions are unrolled")
+        return f"r{self._made}"
+
+    def _rename(self, node: Node) -> Node:
+        """A node without repetitions, its references renamed; counted here."""
+        self._spend(node)
+        match node:
+            case Reference(name):
+                return Reference(self._names[name])
+            case Choice(options):
+                return choice(self._rename(option) for option in options)
+            case Sequence(parts):
+                return sequence(self._rename(part) for part in parts)
+            case _:
+                return node
+
+    def _spend(self, node: Node) -> None:
+        match node:
+            case Literal(text):
+                self._elements += 1 + len(text) // 16
+            case Chars(ranges):
+                self._elements += 1 + len(ranges) // 16
+                self._wide += characters.size(ranges) >= WIDE
+            case _:
+                self._elements += 1
+        if self._elements > MAX_ELEMENTS:
+            raise refuse(self._place, f"the guide is too large: more than {MAX_ELEMENTS} elements when repetitions are unrolled")
+        if self._wide > MAX_WIDE:
+            raise refuse(self._place, f"the guide counts too far: a text of any characters may be counted to {MAX_WIDE} in all")
+
+
+def _holds_repeat(node: Node) -> bool:
+    match node:
+        case Repeat():
+            return True
+        case Choice(nodes) | Sequence(nodes):
+            return any(map(_holds_repeat, nodes))
+        case _:
+            return False
+
+
+def _render(node: Node) -> str:
+    match node:
+        case Literal(text):
+            return '"' + "".join(map(_escape, text)) + '"'
+        case Chars(ranges):
+            return "[" + "".join(_escape_range(low, high) for low, high in ranges) + "]"
+        case Reference(name):
+            return name
+        case Choice(options):
+            return " | ".join(map(_render, options))
+        case Sequence(parts):
+            return " ".join(f"({_render(part)})" if isinstance(part, Choice) else _render(part) for part in parts)
+        case Repeat():
+            raise AssertionError("repetitions are unrolled before rendering")
+
+
+def _escape_range(low: int, high: int) -> str:
+    first, last = _escape_in_class(low), _escape_in_class(high)
+    return first if low == high else f"{first}-{last}"
+
+
+def _escape_in_class(code: int) -> str:
+    return chr(code) if chr(code).isascii() and chr(code).isalnum() else _escape_code(code)
+
+
+def _escape(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isascii() and character.isprintable() else _escape_code(ord(character))
+
+
+def _escape_code(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -2,13 +2,13 @@
 
 Turns put events in from the lane's frame loop; the stream's writer takes the frame when gRPC has taken the last one. All that came in
 between leaves at once, so a slow caller gets fewer and larger frames, and consecutive text of a turn is joined: the memory of a caller
-that does not read is bounded by the tokens of its running turns.
+that does not read is bounded by the tokens of its running turns. A frame is sealed well before gRPC's default limit of 4 MiB.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,10 @@ from router.transport.status import to_status
 
 Frame = TypeVar("Frame", bound=ConverseResponse | StreamResponse)
 
+FRAME_CHARS = 256 * 1024
+"""A frame is sealed at this many characters (at most 4 bytes each), an event counting as 64: at most about 1 MiB."""
+_EVENT_CHARS = 64
+
 STREAM = 0
 """The turn number of events that concern the stream itself."""
 
@@ -32,6 +36,8 @@ class Outbox(Generic[Frame]):
         self._frame_type = frame_type
         self._request_id = request_id
         self._frame = frame_type()
+        self._chars = 0
+        self._sealed: deque[Frame] = deque()
         self._texts: list[tuple[pb.Event, list[str]]] = []
         self._open_texts: dict[int, list[str]] = {}
         self._sequences: defaultdict[int, int] = defaultdict(int)
@@ -48,6 +54,8 @@ class Outbox(Generic[Frame]):
             else:
                 self._open_texts.pop(turn, None)
                 _WRITERS[type(event)](self._add(turn), event, self._request_id)
+        if self._chars >= FRAME_CHARS:
+            self._seal()
         self._news.set()
 
     def put_stream_event(self, **event: Any) -> None:
@@ -58,17 +66,14 @@ class Outbox(Generic[Frame]):
 
     async def take(self) -> Frame | None:
         """The next frame, waiting for one; None when closed and empty."""
-        while not self._frame.events:
+        while not (self._sealed or self._frame.events):
             if self._closed:
                 return None
             await self._news.wait()
             self._news.clear()
-        for event, pieces in self._texts:
-            event.text_delta.text = "".join(pieces)
-        frame, self._frame = self._frame, self._frame_type()
-        self._texts.clear()
-        self._open_texts.clear()
-        return frame
+        if not self._sealed:
+            self._seal()
+        return self._sealed.popleft()
 
     def forget(self, turn: int) -> None:
         """Drops what is kept about a turn that has ended."""
@@ -86,9 +91,19 @@ class Outbox(Generic[Frame]):
             pieces = self._open_texts[turn] = []
             self._texts.append((self._add(turn), pieces))
         pieces.append(text)
+        self._chars += len(text)
+
+    def _seal(self) -> None:
+        for event, pieces in self._texts:
+            event.text_delta.text = "".join(pieces)
+        self._sealed.append(self._frame)
+        self._frame, self._chars = self._frame_type(), 0
+        self._texts.clear()
+        self._open_texts.clear()
 
     def _add(self, turn: int) -> pb.Event:
         self._sequences[turn] += 1
+        self._chars += _EVENT_CHARS
         event: pb.Event = self._frame.events.add(turn=turn, sequence=self._sequences[turn])
         return event
 

@@ -5,9 +5,9 @@ right-recursive rules, each ending in what follows the repetition:
 
     "<" [a-z]{1,2} ">"    becomes    root ::= "<" [a-z] r1        r1 ::= [a-z] ">" | ">"
 
-For xgrammar's own `{m,n}` is costly. OpenVINO GenAI 2026.4.1 takes 17 ms for each of the 32 places of `("a" | [^b]){32}` where this
-takes 5, and keeps 40 KiB for each place of `[^b]{0,32}` where this keeps 4; from 128 on, every token takes up to 0.8 s. Its negated classes
-are not exact beyond ASCII, so classes are written as what they hold.
+For xgrammar's own `{m,n}` is costly. OpenVINO GenAI 2026.4.1 takes 33 ms of CPU time for each place of `("a" | [^b]){32}` where this takes
+8, and keeps 40 KiB for each place of `[^b]{0,32}` where this keeps 4; from 128 on, every token takes up to 0.8 s. Its negated classes are
+not exact beyond ASCII, so classes are written as what they hold.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from server.guides import characters
+from server.guides.characters import Ranges
 from server.guides.grammar import EMPTY, ROOT, Chars, Choice, Literal, Node, Reference, Repeat, Rule, Sequence, choice, sequence
-from server.guides.limits import MAX_ELEMENTS, MAX_RULES, MAX_WIDE, WIDE
+from server.guides.limits import ANY, MAX_ELEMENTS, MAX_RULES, MAX_WEIGHT
 from server.guides.refusal import refuse
 
 
@@ -37,7 +38,7 @@ class _Emitter:
         self._place = ""
         self._made = len(rules)
         self._elements = 0
-        self._wide = 0
+        self._weight = 0
 
     def emit(self, name: str, rule: Rule) -> None:
         """Adds the rule, and those its repetitions need."""
@@ -76,6 +77,8 @@ class _Emitter:
         tail[:] = [rest]
         for _ in range(repeat.low):
             self._prepend(repeat.node, tail)
+            if not isinstance(repeat.node, Literal | Chars | Reference):
+                tail[:] = [self._share(sequence(reversed(tail)))]
 
     def _share(self, node: Node) -> Node:
         """Something short for the node, so that it may stand in several places."""
@@ -110,13 +113,19 @@ class _Emitter:
                 self._elements += 1 + len(text) // 16
             case Chars(ranges):
                 self._elements += 1 + len(ranges) // 16
-                self._wide += characters.size(ranges) >= WIDE
+                self._weight += _weigh(ranges)
             case _:
                 self._elements += 1
         if self._elements > MAX_ELEMENTS:
             raise refuse(self._place, f"the guide is too large: more than {MAX_ELEMENTS} elements when repetitions are unrolled")
-        if self._wide > MAX_WIDE:
-            raise refuse(self._place, f"the guide counts too far: a text of any characters may be counted to {MAX_WIDE} in all")
+        if self._weight > MAX_WEIGHT:
+            raise refuse(self._place, f"the guide counts too far: texts of any characters may be counted to {MAX_WEIGHT // ANY} in all")
+
+
+def _weigh(ranges: Ranges) -> int:
+    """What a place for such a character costs; see `limits`."""
+    size = characters.size(ranges)
+    return ANY if size >= 128 else int(size >= 24)
 
 
 def _holds_repeat(node: Node) -> bool:

@@ -36,8 +36,8 @@ def _check_loop(measures: Measures) -> Iterator[Flag]:
     if measures.load.kind == "closed":
         yield Flag(
             "CLOSED_LOOP",
-            f"{measures.load.value:g} callers waited for their answers and slowed down with the server: its overload does not show in these "
-            f"latencies. To see what {measures.completed_per_s:.3g} independent requests a second would see, run with that rate.",
+            f"{measures.load.value:g} callers waited for their answers and slowed down with the server: its overload does not show in "
+            f"these latencies. To see what {measures.completed_per_s:.3g} independent requests a second would see, run with that rate.",
         )
 
 
@@ -104,7 +104,7 @@ def _check_harness(measures: Measures) -> Iterator[Flag]:
             "HARNESS_LAG", f"The harness was up to {lag * 1e3:.0f} ms late (p99) in taking moments; its figures are too high by that."
         )
     if delay > limit:
-        yield Flag("LATE_SENDS", f"The harness sent up to {delay * 1e3:.0f} ms late (p99): times from when a request was due include it.")
+        yield Flag("LATE_SENDS", f"The harness sent up to {delay * 1e3:.0f} ms late (p99): times since due include it.")
 
 
 def _tail(p99: float | None, high: float | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from loadtest.histogram import Histogram
 
-SCHEMA = "tidegate.loadtest/1"
+SCHEMA: Literal["tidegate.loadtest/1"] = "tidegate.loadtest/1"
 
 
 class ResultUnreadable(Exception):
@@ -200,7 +200,7 @@ class Result:
     slo: Slo
     machine: Machine
     runs: list[Measures]
-    schema: Literal["tidegate.loadtest/1"] = field(default=SCHEMA)
+    schema: Literal["tidegate.loadtest/1"] = SCHEMA
 
     def save(self, path: Path) -> None:
         """Writes the file."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from loadtest.result import Distribution, Measures, Result, ratio
-
-PERCENTILES = ("p50", "p90", "p99", "p99_9", "high")
 
 
 def print_result(console: Console, result: Result) -> None:
@@ -20,7 +18,7 @@ def print_result(console: Console, result: Result) -> None:
         console.print(rate_line(run))
         if len(run.tenants) > 1:
             console.print(tenant_table(run))
-        for cost in run.processes:
+        for cost in (*run.processes, run.harness):
             per_token = "" if cost.cpu_us_per_token is None else f", {cost.cpu_us_per_token:.1f} µs per token"
             console.print(f"{cost.name}: {cost.cpu_s:.2f} s CPU{per_token}, {cost.rss:.0f} MiB resident, at most {cost.rss_peak:.0f}")
         for flag in run.flags:
@@ -32,9 +30,8 @@ def latency_table(run: Measures) -> Table:
     table = Table("ms", "count", "mean", "p50", "p90", "p99", "p99.9", "max", title=f"{run.load}")
     for name, values in distributions(run):
         if values.count:
-            table.add_row(
-                name, str(values.count), milliseconds(values.mean), *(milliseconds(getattr(values, each)) for each in PERCENTILES)
-            )
+            shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.high)
+            table.add_row(name, str(values.count), *map(milliseconds, shown))
     return table
 
 
@@ -79,34 +76,34 @@ def tenant_table(run: Measures) -> Table:
 def compare_table(results: Sequence[Result]) -> Table:
     """Results side by side at each load, with ratios to the first."""
     table = Table("load", "figure", *(result.name for result in results), title=f"ratios to {results[0].name} in brackets")
-    for load in dict.fromkeys(str(run.load) for result in results for run in result.runs):
-        runs = [next((run for run in result.runs if str(run.load) == load), None) for result in results]
-        for name, figure_of in FIGURES:
-            figures = [None if run is None else figure_of(run) for run in runs]
-            if any(figure is not None for figure in figures):
-                table.add_row(load, name, *_with_ratios(figures))
-                load = ""
-        flagged = [" ".join(flag.code for flag in run.flags) if run else "" for run in runs]
-        table.add_row("", "flags", *flagged, end_section=True)
+    shown = ""
+    for load, name, values in compare(results):
+        table.add_row("" if load == shown else load, name, *values)
+        shown = load
     return table
 
 
-FIGURES: tuple[tuple[str, Callable[[Measures], float | None]], ...] = (
-    ("ttft p50 ms", lambda run: _ms(run.ttft.p50)),
-    ("ttft p99 ms", lambda run: _ms(run.ttft.p99)),
-    ("inter-token p50 ms", lambda run: _ms(run.itl.p50)),
-    ("inter-token p99 ms", lambda run: _ms(run.itl.p99)),
-    ("per output token p50 ms", lambda run: _ms(run.tpot.p50)),
-    ("end to end p50 ms", lambda run: _ms(run.e2e.p50)),
-    ("end to end p99 ms", lambda run: _ms(run.e2e.p99)),
-    ("completed/s", lambda run: run.completed_per_s),
-    ("good/s", lambda run: run.good_per_s),
-    ("tokens out/s", lambda run: run.tokens_out_per_s),
-    ("cached share", lambda run: run.cached_share),
-    ("not completed", lambda run: run.requests - run.outcomes.get("completed", 0)),
-    ("CPU µs per token", lambda run: sum(cost.cpu_us_per_token or 0 for cost in run.processes) if run.processes else None),
-    ("RSS MiB", lambda run: sum(cost.rss for cost in run.processes) if run.processes else None),
-)
+def compare(results: Sequence[Result]) -> Iterator[tuple[str, str, list[str]]]:
+    """Rows of a load, a figure and each result's value, with its ratio to the first result's."""
+    for load in dict.fromkeys(str(run.load) for result in results for run in result.runs):
+        runs = [next((run for run in result.runs if str(run.load) == load), None) for result in results]
+        for name, figure_of in FIGURES:
+            tuple[tuple[str, Callable[[Measures], float | None]], ...] = (
+                ("ttft p50 ms", lambda run: _ms(run.ttft.p50)),
+                ("ttft p99 ms", lambda run: _ms(run.ttft.p99)),
+                ("inter-token p50 ms", lambda run: _ms(run.itl.p50)),
+                ("inter-token p99 ms", lambda run: _ms(run.itl.p99)),
+                ("per output token p50 ms", lambda run: _ms(run.tpot.p50)),
+                ("end to end p50 ms", lambda run: _ms(run.e2e.p50)),
+                ("end to end p99 ms", lambda run: _ms(run.e2e.p99)),
+                ("completed/s", lambda run: run.completed_per_s),
+                ("good/s", lambda run: run.good_per_s),
+                ("tokens out/s", lambda run: run.tokens_out_per_s),
+                ("cached share", lambda run: run.cached_share),
+                ("not completed", lambda run: run.requests - run.outcomes.get("completed", 0)),
+                ("CPU µs per token", lambda run: sum(cost.cpu_us_per_token or 0 for cost in run.processes) if run.processes else None),
+                ("RSS MiB", lambda run: sum(cost.rss for cost in run.processes) if run.processes else None),
+            )
 
 
 def milliseconds(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A Triton model without a router: KServe's ModelStreamInfer, one stream for each request, the tensors of TensorRT-LLM's `tensorrt_llm` model.
+"""A Triton model without a router: KServe's ModelStreamInfer, one stream per request, with the tensors of TensorRT-LLM's `tensorrt_llm`.
 
 Prompts are token ids: with a tokenizer those of the text, else one for each word, so that shared text is a shared prefix either way.
 """

@@ -105,15 +105,13 @@ class AnswerReader:
         self._events = EventParser()
         self._status = 0
         self._headers: Mapping[str, str] = {}
+        self._is_stream = False
         self._error_body = b""
         self._has_finished = False
 
-    @property
-    def _is_stream(self) -> bool:
-        return self._status == 200 and self._headers.get("content-type", "").startswith("text/event-stream")
-
     def take_head(self, status: int, headers: Mapping[str, str]) -> None:
         self._status, self._headers = status, headers
+        self._is_stream = status == 200 and headers.get("content-type", "").startswith("text/event-stream")
 
     def take_body(self, at: float, data: bytes) -> None:
         if self._is_stream:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadtest.request import Message, Request
 from loadtest.workloads.text import make_text, pick_tenant, zipf_weights
@@ -55,26 +55,23 @@ def make_requests(shape: Shape, times: Iterable[float], seed: int) -> Iterator[R
     for at in times:
         draw = random.Random(f"{seed} conversation {number}")
         tenant = pick_tenant(weights, draw)
-        count = shape.turns.pick(draw)
-        yield _conversation(shape, number, at, tenant, count, draw, _system(shape, tenant, seed))
-        number += count
+        system = _system_prompt(shape, tenant, seed)
+        first = None
+        for turn in reversed(range(shape.turns.pick(draw))):
+            first = _make_turn(shape, number + turn, tenant, draw, first)
+        assert first is not None, "a conversation has a turn"
+        number += sum(1 for _ in first.with_follow_ups())
+        yield replace(first, at=at, messages=(*system, *first.messages))
 
 
-def _conversation(
-    shape: Shape, number: int, at: float, tenant: str, count: int, draw: random.Random, system: tuple[Message, ...]
-) -> Request:
-    """The first request, with those that follow it; made from the last to the first."""
-    follow_up: Request | None = None
-    for turn in reversed(range(count)):
-        question = Message("user", make_text(shape.input_tokens.pick(draw), draw))
-        begins = at if turn == 0 else draw.expovariate(1 / shape.think_s) if shape.think_s else 0.0
-        messages = (*system, question) if turn == 0 else (question,)
-        follow_up = Request(number + turn, begins, messages, shape.output_tokens.pick(draw), tenant, follow_up)
-    assert follow_up is not None, "a conversation has a turn"
-    return follow_up
+def _make_turn(shape: Shape, number: int, tenant: str, draw: random.Random, follow_up: Request | None) -> Request:
+    """A follow-up; the first of a conversation is turned into one that is not by its caller."""
+    think_s = draw.expovariate(1 / shape.think_s) if shape.think_s else 0.0
+    question = Message("user", make_text(shape.input_tokens.pick(draw), draw))
+    return Request(number, think_s, (question,), shape.output_tokens.pick(draw), tenant, follow_up)
 
 
-def _system(shape: Shape, tenant: str, seed: int) -> tuple[Message, ...]:
+def _system_prompt(shape: Shape, tenant: str, seed: int) -> tuple[Message, ...]:
     if not shape.system_tokens:
         return ()
     return (Message("system", make_text(shape.system_tokens, random.Random(f"{seed} system of {tenant}"))),)

@@ -155,3 +155,19 @@ async def test_nothing_is_lost_or_reordered_however_slow_the_reader(steps: list[
         mine = [event for event in taken if event.turn == turn]
         assert "".join("|" if event.HasField("usage") else event.text_delta.text for event in mine) == put[turn]
         assert [event.sequence for event in mine] == list(range(1, len(mine) + 1))
+
+
+async def test_frames_stay_below_the_default_limit_of_clients() -> None:
+    """What piles up for a slow caller leaves in several frames, each well under gRPC's 4 MiB, with nothing lost or moved."""
+    outbox = Outbox(ConverseResponse, "id")
+    for piece in range(2000):
+        for turn in (1, 2):
+            outbox.put(turn, [TextDelta(f"{piece:04}" + "€" * 300)])
+    outbox.close()
+    frames = []
+    while (frame := await outbox.take()) is not None:
+        frames.append(frame)
+    assert max(frame.ByteSize() for frame in frames) < 2 * 1024 * 1024
+    events = [event for frame in frames for event in frame.events if event.turn == 1]
+    assert "".join(event.text_delta.text for event in events) == "".join(f"{piece:04}" + "€" * 300 for piece in range(2000))
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))

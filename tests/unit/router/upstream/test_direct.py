@@ -19,6 +19,7 @@ from tests.bench.waiting import until
 from tests.unit.router.upstream.fake_triton import ASKED, FACTS, FakeTriton, Responses, Taken, answer_once, stock_config, tokens
 
 QUICK = Timeouts(first_token_s=0.2, idle_s=0.2, worker_silence_s=0.4)
+PATIENT = Timeouts()
 
 
 async def stand_still() -> Responses:
@@ -41,7 +42,7 @@ async def talk_nonsense() -> Responses:
 
 
 @asynccontextmanager
-async def run_worker(fake: FakeTriton, timeouts: Timeouts = QUICK) -> AsyncIterator[Worker]:
+async def run_worker(fake: FakeTriton, timeouts: Timeouts = PATIENT) -> AsyncIterator[Worker]:
     """A worker whose address the fake serves, up."""
     async with fake.running() as address:
         worker = Worker(address, FACTS, timeouts, lambda: None)
@@ -89,7 +90,7 @@ async def test_load_is_what_this_router_runs_there() -> None:
 async def test_a_stream_that_goes_wrong_fails_its_turn_only(play: Callable[[], Responses], reason: str) -> None:
     """The worker stays up while it says that it is ready, and what the turn had is not taken back."""
     fake, turn = make_triton(play), Taken()
-    async with run_worker(fake) as worker:
+    async with run_worker(fake, QUICK if play is stand_still else PATIENT) as worker:
         assert (await failure_of(worker.submit(ASKED, turn))).reason == reason
         assert turn.tokens == [7]
         await until(lambda: fake.ended == 1)

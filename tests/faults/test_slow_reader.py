@@ -16,7 +16,7 @@ from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.turn_pb2 import TurnSpec
 
 from router.model import TextDelta
-from router.transport.outbox import Outbox
+from router.transport.outbox import FRAME_CHARS, Outbox
 from tests.bench.calls import failure_of
 from tests.bench.router import Router
 from tests.bench.waiting import until
@@ -60,14 +60,17 @@ async def test_events_of_a_paused_reader_are_joined(chatml: Path) -> None:
 
 @pytest.mark.timeout(10)
 def test_an_unread_answer_is_one_event() -> None:
-    """However many pieces of text come while nobody reads, they wait as one event, and each piece costs the same."""
+    """However many pieces of text come while nobody reads, they wait as one event for each frame, and each piece costs the same."""
     outbox: Outbox[ConverseResponse] = Outbox(ConverseResponse, "id")
     for _ in range(200_000):
         outbox.put(1, [TextDelta("0123456789")])
     outbox.close()
-    frame = asyncio.run(outbox.take())
-    assert frame is not None
-    assert [len(event.text_delta.text) for event in frame.events] == [2_000_000]
+    frames = []
+    while (frame := asyncio.run(outbox.take())) is not None:
+        frames.append(frame)
+    assert len(frames) == 2_000_000 // FRAME_CHARS + 1
+    assert {len(frame.events) for frame in frames} == {1}
+    assert sum(len(frame.events[0].text_delta.text) for frame in frames) == 2_000_000
 
 
 async def test_a_caller_that_never_reads_loses_its_stream(chatml: Path) -> None:

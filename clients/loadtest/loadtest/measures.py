@@ -20,7 +20,7 @@ def measure(run: Run, load: Load, slo: Slo, harness: ProcessSamples, processes: 
     seconds = max(run.end - run.begin, 1e-9)
     records = [record for record in run.records if run.begin <= record.due < run.end]
     completed = [record for record in records if record.outcome is Outcome.COMPLETED]
-    good = sum(is_good(record, slo) for record in completed)
+    in_window = [record for record in run.records if is_complete(record) and run.begin <= end_of(record) < run.end]
     tokens_out = sum(tokens_between(record, run.begin, run.end) for record in run.records if record.outcome is Outcome.COMPLETED)
     tenants = measure_tenants(records, slo)
     measures = Measures(
@@ -31,9 +31,9 @@ def measure(run: Run, load: Load, slo: Slo, harness: ProcessSamples, processes: 
         reasons=dict(Counter(record.reason for record in records if record.reason).most_common()),
         skipped=run.skipped,
         offered_per_s=len(records) / seconds,
-        completed_per_s=sum(run.begin <= end_of(record) < run.end for record in run.records if is_complete(record)) / seconds,
-        good_per_s=good / seconds,
-        good_share=good / len(records) if records else 0.0,
+        completed_per_s=len(in_window) / seconds,
+        good_per_s=sum(is_good(record, slo) for record in in_window) / seconds,
+        good_share=sum(is_good(record, slo) for record in completed) / len(records) if records else 0.0,
         tokens_in_per_s=sum(prompt_tokens_between(record, run.begin, run.end) for record in run.records) / seconds,
         tokens_out_per_s=tokens_out / seconds,
         tokens_wasted=sum(record.tokens for record in records if not is_complete(record)),

@@ -88,22 +88,28 @@ def compare(results: Sequence[Result]) -> Iterator[tuple[str, str, list[str]]]:
     for load in dict.fromkeys(str(run.load) for result in results for run in result.runs):
         runs = [next((run for run in result.runs if str(run.load) == load), None) for result in results]
         for name, figure_of in FIGURES:
-            tuple[tuple[str, Callable[[Measures], float | None]], ...] = (
-                ("ttft p50 ms", lambda run: _ms(run.ttft.p50)),
-                ("ttft p99 ms", lambda run: _ms(run.ttft.p99)),
-                ("inter-token p50 ms", lambda run: _ms(run.itl.p50)),
-                ("inter-token p99 ms", lambda run: _ms(run.itl.p99)),
-                ("per output token p50 ms", lambda run: _ms(run.tpot.p50)),
-                ("end to end p50 ms", lambda run: _ms(run.e2e.p50)),
-                ("end to end p99 ms", lambda run: _ms(run.e2e.p99)),
-                ("completed/s", lambda run: run.completed_per_s),
-                ("good/s", lambda run: run.good_per_s),
-                ("tokens out/s", lambda run: run.tokens_out_per_s),
-                ("cached share", lambda run: run.cached_share),
-                ("not completed", lambda run: run.requests - run.outcomes.get("completed", 0)),
-                ("CPU µs per token", lambda run: sum(cost.cpu_us_per_token or 0 for cost in run.processes) if run.processes else None),
-                ("RSS MiB", lambda run: sum(cost.rss for cost in run.processes) if run.processes else None),
-            )
+            figures = [None if run is None else figure_of(run) for run in runs]
+            if any(figure is not None for figure in figures):
+                yield load, name, _with_ratios(figures)
+        yield load, "flags", [" ".join(flag.code for flag in run.flags) if run else "" for run in runs]
+
+
+FIGURES: tuple[tuple[str, Callable[[Measures], float | None]], ...] = (
+    ("ttft p50 ms", lambda run: _ms(run.ttft.p50)),
+    ("ttft p99 ms", lambda run: _ms(run.ttft.p99)),
+    ("inter-token p50 ms", lambda run: _ms(run.itl.p50)),
+    ("inter-token p99 ms", lambda run: _ms(run.itl.p99)),
+    ("per output token p50 ms", lambda run: _ms(run.tpot.p50)),
+    ("end to end p50 ms", lambda run: _ms(run.e2e.p50)),
+    ("end to end p99 ms", lambda run: _ms(run.e2e.p99)),
+    ("completed/s", lambda run: run.completed_per_s),
+    ("good/s", lambda run: run.good_per_s),
+    ("tokens out/s", lambda run: run.tokens_out_per_s),
+    ("cached share", lambda run: run.cached_share),
+    ("not completed", lambda run: run.requests - run.outcomes.get("completed", 0)),
+    ("CPU µs per token", lambda run: sum(cost.cpu_us_per_token or 0 for cost in run.processes) if run.processes else None),
+    ("RSS MiB", lambda run: sum(cost.rss for cost in run.processes) if run.processes else None),
+)
 
 
 def milliseconds(seconds: float | None) -> str:

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from loadtest.report.style import BLUE, GREEN, GREY, ORANGE, YELLOW, looks
 from loadtest.result import Distribution, Measures, Result, Slice
 
 BINS_PER_DECADE = 20
+
+_ABOVE: Any = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.97)}
+"""Where a legend hides nothing."""
 
 
 def draw_load(results: Sequence[Result]) -> Figure:
@@ -32,8 +36,9 @@ def draw_load(results: Sequence[Result]) -> Figure:
     x = "offered load, requests/s" if kind == "open" else "load, callers that wait for their answers"
     titles = ("Time to first token", "Time between tokens", "Requests")
     for axes, title, y in zip((ttft, itl, rate), titles, ("ms", "ms", "requests/s"), strict=True):
-        axes.set(title=title, xlabel=x, ylabel=y, xlim=(0, None), ylim=(0, None))
-        axes.legend()
+        axes.set(title=title, xlabel=x, ylabel=y)
+        begin_at_zero(axes, axes.yaxis, axes.xaxis)
+        axes.legend(loc="lower right")
     if kind == "open":
         _draw_diagonal(rate)
     return figure
@@ -43,7 +48,7 @@ def _draw_diagonal(axes: Any) -> None:
     """What would be, were all that is offered completed."""
     end = axes.get_xlim()[1]
     axes.plot((0, end), (0, end), color=GREY, linewidth=0.8, zorder=0)
-    axes.annotate("all that is offered", (end * 0.55, end * 0.55), color=GREY, fontsize=8, rotation=0, ha="right")
+    axes.annotate("all that is offered ", (end * 0.6, end * 0.6), color=GREY, fontsize=8, ha="right", va="bottom")
 
 
 def draw_timeline(result: Result, run: Measures) -> Figure:
@@ -64,9 +69,9 @@ def draw_timeline(result: Result, run: Measures) -> Figure:
     ttft.set(title="Time to first token, by when the request was due", ylabel="ms")
     tokens.set(title="Answer tokens", ylabel="tokens/s", xlabel="seconds")
     for axes in (requests, running, ttft, tokens):
-        axes.set_ylim(0, None)
+        begin_at_zero(axes, axes.yaxis)
         axes.axvline(run.seconds, color=GREY, linewidth=0.8, linestyle=":")
-    requests.legend(ncols=3, loc="upper right")
+    requests.legend(ncols=3, **_ABOVE)
     return figure
 
 
@@ -76,7 +81,7 @@ def _draw_times(axes: Any, slices: Sequence[Slice], times: Sequence[float], slo_
     highest = max((each.ttft_max or 0.0 for each in slices), default=0.0)
     if highest > slo_s / 4:
         axes.axhline(slo_s * 1e3, color=ORANGE, linestyle="--", linewidth=1, label="SLO")
-    axes.legend(ncols=3, loc="upper right")
+    axes.legend(ncols=3, **_ABOVE)
 
 
 def draw_histograms(result: Result, run: Measures) -> Figure:
@@ -85,8 +90,8 @@ def draw_histograms(result: Result, run: Measures) -> Figure:
     shown = (("Time to first token", run.ttft), ("Time between tokens", run.itl), ("End to end", run.e2e))
     for axes, (title, values) in zip(figure.subplots(1, 3), shown, strict=True):
         _draw_histogram(axes, values)
-        axes.set(title=title, xlabel="ms, logarithmic", ylabel="share of all, %")
-    figure.suptitle(f"{result.name}, {run.load}", x=0.01, ha="left", fontsize=10)
+        axes.set(title=f"{title}{_percentiles(values)}", xlabel="ms, logarithmic", ylabel="share of all, %")
+    figure.suptitle(f"{result.name}, {run.load}; lines: p50 dashed, p99 dotted", x=0.01, ha="left", fontsize=10, color=GREY)
     return figure
 
 
@@ -102,14 +107,18 @@ def _draw_histogram(axes: Any, values: Distribution) -> None:
     widths = [edge * (10 ** (1 / BINS_PER_DECADE) - 1) for edge in edges]
     axes.bar(edges, [count / values.count * 100 for count in bins.values()], widths, align="edge", color=BLUE)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    low, high = min(edges), max(edges)
-    axes.set_xlim(low / 1.6, high * 1.8)
-    for share, height in ((values.p50, 0.98), (values.p99, 0.88)):
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(min(edges) / 1.5, max(edges) * 1.7)
+    for share, dashes in ((values.p50, "--"), (values.p99, ":")):
         if share is not None:
-            axes.axvline(share * 1e3, color=ORANGE, linewidth=1, linestyle="--")
-            label = f" {'p50' if share is values.p50 else 'p99'} {share * 1e3:.3g}"
-            axes.text(share * 1e3, height, label, transform=axes.get_xaxis_transform(), color=ORANGE, fontsize=8, va="top")
+            axes.axvline(share * 1e3, color=ORANGE, linewidth=1.5, linestyle=dashes)
+
+
+def _percentiles(values: Distribution) -> str:
+    told = ", ".join(f"{name} {share * 1e3:.3g}" for name, share in (("p50", values.p50), ("p99", values.p99)) if share is not None)
+    return told and f": {told} ms"
 
 
 def draw_tenants(result: Result, run: Measures) -> Figure:
@@ -128,7 +137,8 @@ def draw_tenants(result: Result, run: Measures) -> Figure:
     times.set(title="Time to first token", ylabel="ms")
     for axes in (counts, tokens, times):
         axes.set_xticks(at, names, rotation=45, ha="right")
-        axes.set_ylim(0, None)
+        axes.grid(visible=False, axis="x")
+        begin_at_zero(axes, axes.yaxis)
     counts.legend()
     times.legend()
     return figure
@@ -136,6 +146,14 @@ def draw_tenants(result: Result, run: Measures) -> Figure:
 
 def _fairness(run: Measures) -> str:
     return "" if run.fairness_tokens is None else f" (Jain {run.fairness_tokens.jain:.2f})"
+
+
+def begin_at_zero(axes: Any, *sides: Any) -> None:
+    """Lets an axis begin at zero, with room above the largest value."""
+    for side in sides:
+        low, high = side.get_view_interval()
+        side.set_view_interval(0, max(high, low) * 1.05 or 1.0, ignore=True)
+    axes.stale = True
 
 
 def _ms(seconds: float | None) -> float:

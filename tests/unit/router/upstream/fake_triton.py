@@ -65,7 +65,7 @@ def tokens(*ids: int, final: bool = False) -> triton.ModelStreamInferResponse:
 
 @dataclass(slots=True)
 class FakeTriton(GRPCInferenceServiceServicer):
-    """`play` gives a stream's responses; `ended` counts streams that ended, for whatever reason."""
+    """`play` gives the responses to a stream's only request; `ended` counts streams that ended, for whatever reason."""
 
     config: ModelConfig
     play: Callable[[], Responses]
@@ -81,10 +81,9 @@ class FakeTriton(GRPCInferenceServiceServicer):
 
     async def ModelStreamInfer(self, requests: AsyncIterator[triton.ModelInferRequest], context: Any) -> Responses:
         try:
-            async for request in requests:
-                self.requests.append(request)
-                async for response in self.play():
-                    yield response
+            self.requests.append(await anext(aiter(requests)))
+            async for response in self.play():
+                yield response
         finally:
             self.ended += 1
 

@@ -6,8 +6,8 @@ without end, in which a small model loses itself. So a guide passes four stages 
 
 1. It is parsed (`json_schema`, `regex`, `ebnf`) into rules of a few kinds of node (`grammar`). Nothing is passed on as text.
 2. The rules are checked (`checks`): each describes something finite, and none begins with itself.
-3. Repetitions are unrolled and the cost for the engine is counted (`emission`, `limits`).
-4. The rules are written as text, with names and escapes of our own.
+3. Repetitions are unrolled (`unrolling`), and what the result will cost the engine is counted (`limits`, `checks`).
+4. The rules are written (`rendering`), with names and escapes of our own.
 
 So that an answer always conforms, a grammar may describe less than the guide allows, never more; `json_schema` and `regex` say where.
 """
@@ -15,14 +15,15 @@ So that an answer always conforms, a grammar may describe less than the guide al
 from __future__ import annotations
 
 from server.engine.base import Guide, GuideKind
-from server.guides.checks import check_rules
+from server.guides.checks import check_overlap, check_rules
 from server.guides.ebnf import parse_ebnf
-from server.guides.emission import emit_rules
 from server.guides.grammar import ROOT, Rule
 from server.guides.json_schema import compile_any_object, compile_schema
 from server.guides.limits import MAX_BYTES
 from server.guides.refusal import refuse
 from server.guides.regex import parse_regex
+from server.guides.rendering import render_rules
+from server.guides.unrolling import unroll_rules
 
 
 def compile_guide(guide: Guide) -> str:
@@ -33,7 +34,9 @@ def compile_guide(guide: Guide) -> str:
     """
     rules = parse_guide(guide)
     check_rules(rules)
-    return emit_rules(rules)
+    unrolled = unroll_rules(rules)
+    check_overlap(unrolled)
+    return render_rules(unrolled)
 
 
 def parse_guide(guide: Guide) -> dict[str, Rule]:

@@ -1,7 +1,7 @@
 """What guides are compiled to: rules over six kinds of node.
 
 A node describes a set of texts. Nodes hold no rule bodies, only references, so a tree is as deep as the guide's text nests; parsers bound
-that at `limits.MAX_DEPTH`, and functions here and in `checks` and `emission` may therefore recurse.
+that at `limits.MAX_DEPTH`, and whatever walks nodes may therefore recurse.
 """
 
 from __future__ import annotations

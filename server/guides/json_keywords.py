@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from server.guides.json_text import Json, identify
-from server.guides.limits import MAX_COUNT
+from server.guides.limits import MAX_COUNT, MAX_ELEMENTS
 from server.guides.refusal import refuse, show_name
 
 Schema: TypeAlias = dict[str, Json]
@@ -62,8 +62,8 @@ def read_types(schema: Schema, place: str) -> list[str]:
 def read_values(schema: Schema, place: str) -> list[Json]:
     """What `enum`, `const` and `type` together leave, each value once."""
     values = schema.get("enum", [schema.get("const")])
-    if not isinstance(values, list):
-        raise refuse(f"{place}/enum", "must be a list")
+    if not isinstance(values, list) or len(values) > MAX_ELEMENTS:
+        raise refuse(f"{place}/enum", f"must be a list of at most {MAX_ELEMENTS} values")
     types = read_types(schema, place)
     kept = {identify(value): value for value in values if not types or _has_type(value, types)}
     if "const" in schema:

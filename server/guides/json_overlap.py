@@ -6,7 +6,8 @@ in a way that shows: in type, in their `enum` or `const` values, or in those of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeAlias
 
@@ -18,50 +19,56 @@ from server.guides.refusal import refuse
 Resolve: TypeAlias = Callable[[Json], Json]
 """Follows a schema that is but a reference."""
 
-_ALL_TYPES = {"object", "array", "string", "number", "boolean", "null"}
+_ALL_TYPES = frozenset(("object", "array", "string", "number", "boolean", "null"))
 
 
 def check_exclusive(options: list[Json], resolve: Resolve, place: str) -> None:
     """Raises RequestRefused unless no two options can allow the same value."""
     if len(options) > MAX_ONE_OF:
         raise refuse(place, f"more than {MAX_ONE_OF} options")
-    for (first, one), (second, other) in combinations(enumerate(map(resolve, options)), 2):
-        if _overlap(one, other, resolve):
+    traits = [_read_traits(resolve(option), resolve, f"{place}/{number}") for number, option in enumerate(options)]
+    for (first, one), (second, other) in combinations(enumerate(traits), 2):
+        if not one.excludes(other):
             raise refuse(place, f"options {first} and {second} may both allow a value; if that does not matter, use anyOf")
 
 
-def _overlap(one: Json, other: Json, resolve: Resolve) -> bool:
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return True
-    values, others = _values(one), _values(other)
-    if values is not None and others is not None:
-        return bool(values & others)
-    common = _types(one) & _types(other)
-    return common != set() and not (common == {"object"} and _discriminated(one, other, resolve))
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """What an option shows: the types of its values, the values themselves if they are listed, and those of properties it requires."""
+
+    types: frozenset[str] = _ALL_TYPES
+    values: frozenset[str] | None = None
+    tags: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def excludes(self, other: _Traits) -> bool:
+        """Whether no value can be of both."""
+        if self.values is not None and other.values is not None:
+            return not self.values & other.values
+        common = self.types & other.types
+        tagged = any(not self.tags[name] & other.tags[name] for name in self.tags.keys() & other.tags.keys())
+        return not common or (common == {"object"} and tagged)
 
 
-def _values(schema: Schema) -> set[str] | None:
-    return {identify(value) for value in read_values(schema, "")} if {"enum", "const"} & schema.keys() else None
-
-
-def _types(schema: Schema) -> set[str]:
-    deciding = find_deciding(schema, "")
+def _read_traits(schema: Json, resolve: Resolve, place: str) -> _Traits:
+    if not isinstance(schema, dict):
+        return _Traits()
+    deciding = find_deciding(schema, place)
     if deciding in ("enum", "const"):
-        names = [type_of(value) for value in read_values(schema, "")]
-    else:
-        names = [] if deciding else read_types(schema, "")
-    return {"number" if name == "integer" else name for name in names} or _ALL_TYPES
+        values = read_values(schema, place)
+        return _Traits(_as_types(map(type_of, values)), frozenset(map(identify, values)))
+    types = _as_types(read_types(schema, place)) if not deciding else frozenset[str]()
+    return _Traits(types or _ALL_TYPES, tags=_read_tags(schema, resolve, place) if types == {"object"} else {})
 
 
-def _discriminated(one: Schema, other: Schema, resolve: Resolve) -> bool:
-    """Whether a property that both require has no value in common."""
-    if find_deciding(one, "") or find_deciding(other, ""):
-        return False
-    (properties, required), (other_properties, other_required) = read_properties(one, ""), read_properties(other, "")
-    for name in required & other_required:
-        tag, other_tag = resolve(properties[name]), resolve(other_properties[name])
-        if isinstance(tag, dict) and isinstance(other_tag, dict):
-            values, others = _values(tag), _values(other_tag)
-            if values is not None and others is not None and not values & others:
-                return True
-    return False
+def _as_types(names: Iterable[str]) -> frozenset[str]:
+    return frozenset("number" if name == "integer" else name for name in names)
+
+
+def _read_tags(schema: Schema, resolve: Resolve, place: str) -> dict[str, frozenset[str]]:
+    properties, required = read_properties(schema, place)
+    tags: dict[str, frozenset[str]] = {}
+    for name in required:
+        tag = resolve(properties[name])
+        if isinstance(tag, dict) and find_deciding(tag, place) in ("enum", "const"):
+            tags[name] = frozenset(map(identify, read_values(tag, place)))
+    return tags

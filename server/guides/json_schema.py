@@ -13,7 +13,7 @@ A keyword that is not understood is refused, and so is a combination of keywords
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from urllib.parse import unquote
 
 from server.guides.grammar import EMPTY, ROOT, Literal, Node, Reference, Repeat, Rule, choice, optional, sequence
@@ -32,7 +32,7 @@ from server.guides.json_numbers import INTEGER, NUMBER, between
 from server.guides.json_overlap import check_exclusive
 from server.guides.json_strings import FORMATS, format_string, free_string, quote
 from server.guides.json_text import Json, read_json, write_json
-from server.guides.limits import MAX_SCHEMAS
+from server.guides.limits import MAX_RULES, MAX_SCHEMAS
 from server.guides.refusal import refuse, show_name
 from server.guides.regex import parse_regex
 
@@ -187,39 +187,44 @@ class _Compiler:
             name = read_text(schema, "format", place)
             if name not in FORMATS:
                 raise refuse(f"{place}/format", f"must be one of {', '.join(FORMATS)}")
-            return self._once(("format", name), format_string(name), place)
+            return self._once(("format", name), lambda: format_string(name), place)
         return self._free_string(low, high)
 
     def _number(self, name: str, schema: Schema, place: str) -> Node:
         low, high, decimals = read_bounds(schema, place)
         if low is None and high is None:
-            return self._once(name, INTEGER if name == "integer" else NUMBER, place)
-        whole = between(low, high, 0)
-        broken = between(low, high, max(2, decimals)) if name == "number" else None
-        options = [node for node in (whole, broken) if node]
-        if not options:
-            raise refuse(place, "no number lies within these bounds")
-        return self._once((name, low, high), choice(options), place)
+            return self._once(name, lambda: INTEGER if name == "integer" else NUMBER, place)
+
+        def build() -> Node:
+            counts = (0,) if name == "integer" else (0, max(2, decimals))
+            options = [node for count in counts if (node := between(low, high, count))]
+            if not options:
+                raise refuse(place, "no number lies within these bounds")
+            return choice(options)
+
+        return self._once((name, low, high), build, place)
 
     def _free_string(self, low: int, high: int | None) -> Node:
-        return self._once(("string", low, high), free_string(low, high), "#")
+        return self._once(("string", low, high), lambda: free_string(low, high), "#")
 
     def _any_value(self) -> Node:
         if "any" not in self._shared:
             self._pending.append((self._name("any"), {"type": ["object", "array", "string", "number", "boolean", "null"]}, "#"))
         return self._shared["any"]
 
-    def _once(self, key: Hashable, node: Node, place: str) -> Node:
-        """A reference to the node's rule, the same for the same key."""
+    def _once(self, key: Hashable, build: Callable[[], Node], place: str) -> Node:
+        """A reference to a rule, which is built once for each key."""
         if key not in self._shared:
-            self._rules[self._name(key).rule] = Rule(node, place)
+            self._rules[self._name(key).rule] = Rule(build(), place)
         return self._shared[key]
 
     def _share(self, node: Node, place: str) -> Node:
         """A node that may stand in several places: the rules stay small, and the engine has each part but once."""
-        return node if isinstance(node, Literal | Reference) else self._once(node, node, place)
+        return node if isinstance(node, Literal | Reference) else self._once(node, lambda: node, place)
 
     def _name(self, key: Hashable) -> Reference:
+        if len(self._shared) > MAX_RULES:
+            raise refuse("#", f"the schema is too large: more than {MAX_RULES} rules")
         self._shared[key] = Reference(f"{len(self._shared)}")
         return self._shared[key]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 BUCKETS_PER_OCTAVE = 512
 
@@ -55,32 +54,12 @@ class Histogram:
                 return min(max(value, self.low), self.high)
         return self.high
 
-    def share_above(self, limit: float) -> float:
-        """Which share of the values is larger."""
-        return sum(count for value, count in self.bars() if value > limit) / self.count if self.count else 0.0
-
     def bars(self) -> Iterator[tuple[float, int]]:
         """The middle of each bucket that is not empty and its count, rising."""
         if self._zeros:
             yield 0.0, self._zeros
         for bucket in sorted(self._buckets):
             yield _middle_of(bucket), self._buckets[bucket]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as JSON values."""
-        low = 0.0 if math.isinf(self.low) else self.low
-        buckets = {str(bucket): count for bucket, count in sorted(self._buckets.items())}
-        return {"count": self.count, "total": self.total, "low": low, "high": self.high, "zeros": self._zeros, "buckets": buckets}
-
-    @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Histogram:
-        """What `to_json` gave."""
-        histogram = cls()
-        histogram.count, histogram.total = told["count"], told["total"]
-        histogram.low, histogram.high = told["low"] if told["count"] else math.inf, told["high"]
-        histogram._zeros = told["zeros"]
-        histogram._buckets = Counter({int(bucket): count for bucket, count in told["buckets"].items()})
-        return histogram
 
 
 def _bucket_of(value: float) -> int:

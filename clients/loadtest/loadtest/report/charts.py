@@ -47,7 +47,7 @@ def draw_load(results: Sequence[Result]) -> Figure:
 def _draw_diagonal(axes: Any) -> None:
     """What would be, were all that is offered completed."""
     end = axes.get_xlim()[1]
-    axes.plot((0, end), (0, end), color=GREY, linewidth=0.8, zorder=0)
+    axes.plot((0, end), (0, end), color=GREY, linewidth=0.8, zorder=0, scalex=False, scaley=False)
     axes.annotate("all that is offered ", (end * 0.6, end * 0.6), color=GREY, fontsize=8, ha="right", va="bottom")
 
 
@@ -90,7 +90,7 @@ def draw_histograms(result: Result, run: Measures) -> Figure:
     shown = (("Time to first token", run.ttft), ("Time between tokens", run.itl), ("End to end", run.e2e))
     for axes, (title, values) in zip(figure.subplots(1, 3), shown, strict=True):
         _draw_histogram(axes, values)
-        axes.set(title=f"{title}{_percentiles(values)}", xlabel="ms, logarithmic", ylabel="share of all, %")
+        axes.set(title=title, xlabel=f"ms, logarithmic{_percentiles(values)}", ylabel="share of all, %")
     figure.suptitle(f"{result.name}, {run.load}; lines: p50 dashed, p99 dotted", x=0.01, ha="left", fontsize=10, color=GREY)
     return figure
 
@@ -118,7 +118,7 @@ def _draw_histogram(axes: Any, values: Distribution) -> None:
 
 def _percentiles(values: Distribution) -> str:
     told = ", ".join(f"{name} {share * 1e3:.3g}" for name, share in (("p50", values.p50), ("p99", values.p99)) if share is not None)
-    return told and f": {told} ms"
+    return told and f" ({told})"
 
 
 def draw_tenants(result: Result, run: Measures) -> Figure:

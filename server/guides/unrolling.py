@@ -1,49 +1,49 @@
-"""Turns checked rules into the text the engine reads.
+"""Turns rules into such without repetitions, and counts what they will cost the engine.
 
-The engine gets five constructs only: literals, character classes, sequences, choices and references. Repetitions are unrolled here into
-right-recursive rules, each ending in what follows the repetition:
+Repetitions become right-recursive rules, each ending in what follows the repetition:
 
     "<" [a-z]{1,2} ">"    becomes    root ::= "<" [a-z] r1        r1 ::= [a-z] ">" | ">"
 
 For xgrammar's own `{m,n}` is costly. OpenVINO GenAI 2026.4.1 takes 33 ms of CPU time for each place of `("a" | [^b]){32}` where this takes
-8, and keeps 40 KiB for each place of `[^b]{0,32}` where this keeps 4; from 128 on, every token takes up to 0.8 s. Its negated classes are
-not exact beyond ASCII, so classes are written as what they hold.
+8, and keeps 40 KiB for each place of `[^b]{0,32}` where this keeps 4; from 128 on, every token takes up to 0.8 s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from server.guides import characters
-from server.guides.characters import Ranges
 from server.guides.grammar import EMPTY, ROOT, Chars, Choice, Literal, Node, Reference, Repeat, Rule, Sequence, choice, sequence
-from server.guides.limits import ANY, MAX_ELEMENTS, MAX_RULES, MAX_WEIGHT
+from server.guides.limits import ANY, MAX_ELEMENTS, MAX_RULES, MAX_WEIGHT, weigh
 from server.guides.refusal import refuse
 
 
-def emit_rules(rules: Mapping[str, Rule]) -> str:
-    """The grammar's text; its rules are named anew. Raises RequestRefused if it is too large for the engine."""
-    emitter = _Emitter(rules)
+def unroll_rules(rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """Checked rules without repetitions, named anew. Raises RequestRefused if they become too large."""
+    unroller = _Unroller(rules)
     for name, rule in rules.items():
-        emitter.emit(name, rule)
-    return "".join(f"{name} ::= {_render(node)}\n" for name, node in emitter.emitted.items())
+        unroller.add(name, rule)
+    return unroller.unrolled
 
 
-class _Emitter:
-    """Rewrites rules without repetitions, and counts what they will cost the engine."""
+class _Unroller:
+    """Rewrites one rule after the other, adding those that repetitions need."""
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._names = {name: name if name == ROOT else f"r{number}" for number, name in enumerate(rules)}
-        self.emitted: dict[str, Node] = {}
+        self.unrolled: dict[str, Rule] = {}
         self._place = ""
         self._made = len(rules)
         self._elements = 0
         self._weight = 0
 
-    def emit(self, name: str, rule: Rule) -> None:
-        """Adds the rule, and those its repetitions need."""
+    def add(self, name: str, rule: Rule) -> None:
+        """Rewrites a rule."""
         self._place = rule.place
-        self.emitted[self._names[name]] = self._join(rule.node, EMPTY)
+        self._define(self._names[name], self._join(rule.node, EMPTY))
+
+    def _define(self, name: str, node: Node) -> Reference:
+        self.unrolled[name] = Rule(node, self._place)
+        return Reference(name)
 
     def _join(self, node: Node, end: Node) -> Node:
         """The node followed by `end`, without repetitions; `end` is such already."""
@@ -70,7 +70,7 @@ class _Emitter:
         rest: Node = end
         if repeat.high is None:
             rest = loop = Reference(self._name())
-            self.emitted[loop.rule] = choice((self._join(repeat.node, loop), end))
+            self._define(loop.rule, choice((self._join(repeat.node, loop), end)))
         else:
             for _ in range(repeat.high - repeat.low):
                 rest = self._share(choice((self._join(repeat.node, rest), end)))
@@ -84,9 +84,7 @@ class _Emitter:
         """Something short for the node, so that it may stand in several places."""
         if isinstance(node, Literal | Reference):
             return node
-        name = self._name()
-        self.emitted[name] = node
-        return Reference(name)
+        return self._define(self._name(), node)
 
     def _name(self) -> str:
         self._made += 1
@@ -113,19 +111,13 @@ class _Emitter:
                 self._elements += 1 + len(text) // 16
             case Chars(ranges):
                 self._elements += 1 + len(ranges) // 16
-                self._weight += _weigh(ranges)
+                self._weight += weigh(ranges)
             case _:
                 self._elements += 1
         if self._elements > MAX_ELEMENTS:
             raise refuse(self._place, f"the guide is too large: more than {MAX_ELEMENTS} elements when repetitions are unrolled")
         if self._weight > MAX_WEIGHT:
             raise refuse(self._place, f"the guide counts too far: texts of any characters may be counted to {MAX_WEIGHT // ANY} in all")
-
-
-def _weigh(ranges: Ranges) -> int:
-    """What a place for such a character costs; see `limits`."""
-    size = characters.size(ranges)
-    return ANY if size >= 128 else int(size >= 24)
 
 
 def _holds_repeat(node: Node) -> bool:
@@ -136,38 +128,3 @@ def _holds_repeat(node: Node) -> bool:
             return any(map(_holds_repeat, nodes))
         case _:
             return False
-
-
-def _render(node: Node) -> str:
-    match node:
-        case Literal(text):
-            return '"' + "".join(map(_escape, text)) + '"'
-        case Chars(ranges):
-            return "[" + "".join(_escape_range(low, high) for low, high in ranges) + "]"
-        case Reference(name):
-            return name
-        case Choice(options):
-            return " | ".join(map(_render, options))
-        case Sequence(parts):
-            return " ".join(f"({_render(part)})" if isinstance(part, Choice) else _render(part) for part in parts)
-        case Repeat():
-            raise AssertionError("repetitions are unrolled before rendering")
-
-
-def _escape_range(low: int, high: int) -> str:
-    first, last = _escape_in_class(low), _escape_in_class(high)
-    return first if low == high else f"{first}-{last}"
-
-
-def _escape_in_class(code: int) -> str:
-    return chr(code) if chr(code).isascii() and chr(code).isalnum() else _escape_code(code)
-
-
-def _escape(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return character if character.isascii() and character.isprintable() else _escape_code(ord(character))
-
-
-def _escape_code(code: int) -> str:
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

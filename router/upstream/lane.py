@@ -108,10 +108,14 @@ class Lane:
 
     async def _watch(self) -> None:
         """Ends the lane when it is silent, and generations that make no progress."""
-        limits = self._timeouts
+        limits, period = self._timeouts, watch_period(self._timeouts)
         while True:
-            await asyncio.sleep(watch_period(limits))
+            due = time.monotonic() + period
+            await asyncio.sleep(period)
             now = time.monotonic()
+            if now - due > period:  # this process stood still itself; what came meanwhile is still to be read
+                self._heard = now
+                continue
             if now - self._heard > limits.worker_silence_s:
                 raise LinkBroken(f"no frame for {limits.worker_silence_s:g} s")
             for generation in list(self._running.values()):

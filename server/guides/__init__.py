@@ -32,15 +32,14 @@ def compile_guide(guide: Guide) -> str:
     Raises:
         RequestRefused: "guided_decoding_guide: PLACE: WHAT", where PLACE is a JSON pointer, a position or a rule.
     """
-    rules = parse_guide(guide)
+    rules = _parse_guide(guide)
     check_rules(rules)
     unrolled = unroll_rules(rules)
     check_overlap(unrolled)
     return render_rules(unrolled)
 
 
-def parse_guide(guide: Guide) -> dict[str, Rule]:
-    """The guide as rules, unchecked; `root` is among them."""
+def _parse_guide(guide: Guide) -> dict[str, Rule]:
     _check_text(guide.text)
     match guide.kind:
         case GuideKind.JSON:

@@ -22,10 +22,9 @@ _OF_TYPE = {
     "string": {"minLength", "maxLength", "pattern", "format"},
     "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
 }
-_NO_EFFECT = {
-    *("title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "discriminator"),
-    *("$schema", "$comment", "$defs", "definitions"),
-}
+_NO_EFFECT = set(
+    "title description default examples example deprecated readOnly writeOnly discriminator $schema $comment $defs definitions".split()
+)
 _KNOWN = _NO_EFFECT.union(_DECIDING, ("type",), *_OF_TYPE.values())
 
 

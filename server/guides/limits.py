@@ -3,7 +3,7 @@
 The engine compiles a grammar inside a step, so what a guide costs there, every other sequence waits for, once per distinct guide. It is the
 places that cost: one where any character may come takes some 8 ms of CPU time and 4 KiB for as long as the engine lives, one for a letter a
 quarter of that, one for a digit next to nothing. A rule or an element takes 0.05 ms, and 0.3 ms in a chain of optional ones. All limits
-together keep a guide below some two seconds of CPU time, on two threads.
+together keep a guide below some two seconds of CPU time, on two threads; a vocabulary of 151,936 doubles that.
 """
 
 from __future__ import annotations

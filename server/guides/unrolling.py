@@ -16,6 +16,9 @@ from server.guides.grammar import EMPTY, ROOT, Chars, Choice, Literal, Node, Ref
 from server.guides.limits import ANY, MAX_ELEMENTS, MAX_RULES, MAX_WEIGHT, weigh
 from server.guides.refusal import refuse
 
+_SHORT = 16
+"""How many characters or ranges count as one element."""
+
 
 def unroll_rules(rules: Mapping[str, Rule]) -> dict[str, Rule]:
     """Checked rules without repetitions, named anew. Raises RequestRefused if they become too large."""
@@ -82,7 +85,7 @@ class _Unroller:
 
     def _share(self, node: Node) -> Node:
         """Something short for the node, so that it may stand in several places."""
-        if isinstance(node, Literal | Reference):
+        if isinstance(node, Reference) or (isinstance(node, Literal) and len(node.text) <= _SHORT):
             return node
         return self._define(self._name(), node)
 
@@ -108,9 +111,9 @@ class _Unroller:
     def _spend(self, node: Node) -> None:
         match node:
             case Literal(text):
-                self._elements += 1 + len(text) // 16
+                self._elements += 1 + len(text) // _SHORT
             case Chars(ranges):
-                self._elements += 1 + len(ranges) // 16
+                self._elements += 1 + len(ranges) // _SHORT
                 self._weight += weigh(ranges)
             case _:
                 self._elements += 1

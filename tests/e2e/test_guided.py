@@ -120,9 +120,9 @@ async def _send_tensors(triton: InferenceServerClient, tensors: dict[str, tuple[
     async def requests():  # type: ignore[no-untyped-def]
         yield {"model_name": "tensorrt_llm", "inputs": [_tensor(name, *it) for name, it in tensors.items()]}
 
-    async for _, error in triton.stream_infer(requests()):
-        return str(error or "")
-    return ""
+    # Read to the end: Triton (2.51) sometimes never unloads a model after a stream that was cancelled at its error.
+    told = [str(error or "") async for _, error in triton.stream_infer(requests())]
+    return told[0] if told else ""
 
 
 def _tensor(name: str, datatype: str, values: list[Any]) -> InferInput:

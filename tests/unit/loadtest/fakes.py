@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from loadtest.mocks.openai_mock import DONE, FINISH, ROLE, STREAM_HEAD, TOKEN
 from loadtest.record import Outcome, Record, Usage
@@ -61,26 +61,40 @@ class ScriptedTarget:
 Step = bytes | float | None
 """Bytes to send, seconds to wait, or None for a reset connection."""
 
+Script = Callable[[bytes], AsyncIterator[Step]]
+"""The steps for a request, by its body."""
+
 HEAD, FIRST, WORD, LAST, END = STREAM_HEAD, ROLE, TOKEN, FINISH, DONE
 
 
+def always(*steps: Step) -> Script:
+    """The same steps for every request."""
+
+    async def script(body: bytes) -> AsyncIterator[Step]:
+        for step in steps:
+            yield step
+
+    return script
+
+
 @asynccontextmanager
-async def serve_http(*steps: Step) -> AsyncIterator[str]:
-    """An HTTP server that plays these steps to every request; gives its URL."""
+async def serve_http(script: Script) -> AsyncIterator[str]:
+    """An HTTP server that plays one request a connection; gives its URL."""
     playing: set[asyncio.Task[None]] = set()
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        playing.add(asyncio.current_task())  # type: ignore[arg-type]
-        await reader.readuntil(b"\r\n\r\n")
-        for step in steps:
-            if step is None:
-                writer.transport.abort()
-            elif isinstance(step, bytes):
-                writer.write(step)
-                await writer.drain()
-            else:
-                await asyncio.sleep(step)
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        playing.add(task)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r")[0])
+            with suppress(asyncio.CancelledError):  # else asyncio logs the end of a script that hangs
+                await _play(script(await reader.readexactly(length)), writer)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     server = await asyncio.start_server(play, "127.0.0.1", 0)
     try:
@@ -90,3 +104,13 @@ async def serve_http(*steps: Step) -> AsyncIterator[str]:
         for task in playing:
             task.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
+
+
+async def _play(steps: AsyncIterator[Step], writer: asyncio.StreamWriter) -> None:
+    async for step in steps:
+        if step is None:
+            writer.transport.abort()
+        elif isinstance(step, bytes):
+            writer.write(step)
+        else:
+            await asyncio.sleep(step)

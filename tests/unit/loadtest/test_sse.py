@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +33,7 @@ def test_single_bytes_give_the_same_events() -> None:
 def test_any_pieces_give_the_same_events(cuts: list[int]) -> None:
     """Empty pieces too."""
     edges = [0, *sorted(cuts), len(BODY)]
-    assert parse(*(BODY[left:right] for left, right in zip(edges, edges[1:], strict=False))) == EVENTS
+    assert parse(*(BODY[left:right] for left, right in pairwise(edges))) == EVENTS
 
 
 def test_an_event_that_is_not_complete_is_not_given() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,8 @@ def test_a_scaled_trace_shares_the_same_part() -> None:
     """A tenth of the length: blocks of 51 tokens."""
     first, second, third = (words(request) for request in replay(mooncake(), Replay(scale=0.1)))
     assert (len(first), len(second), len(third)) == (110, 153, 4)
-    assert len(commonprefix([first, second])) == pytest.approx(102, abs=1)
+    shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+    assert len(shared) == pytest.approx(102, abs=1)
 
 
 def test_speed_and_limit() -> None:

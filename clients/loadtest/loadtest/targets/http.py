@@ -32,6 +32,11 @@ class ConnectionBroken(Exception):
 class ResponseReader(Protocol):
     """Takes one response. Moments are seconds of `time.perf_counter()`."""
 
+    @property
+    def wants_more(self) -> bool:
+        """False to close the connection without waiting for the body's end."""
+        ...
+
     def take_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Status and headers, whose names are in lower case."""
         ...
@@ -157,6 +162,8 @@ class Connection(asyncio.Protocol):
                 self._reader.take_head(event.status_code, {name.decode(): value.decode("latin-1") for name, value in event.headers})
             case h11.Data():
                 self._reader.take_body(at, bytes(event.data))
+                if not self._reader.wants_more:
+                    self._break_off("NOT_WANTED")
             case h11.EndOfMessage():
                 self._reader.take_end(at)
                 self._finish()

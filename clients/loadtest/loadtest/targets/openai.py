@@ -109,6 +109,11 @@ class AnswerReader:
         self._error_body = b""
         self._has_finished = False
 
+    @property
+    def wants_more(self) -> bool:
+        """Servers may leave a stream open after an error: nothing that counts follows it."""
+        return self._record.outcome is not Outcome.FAILED
+
     def take_head(self, status: int, headers: Mapping[str, str]) -> None:
         self._status, self._headers = status, headers
         self._is_stream = status == 200 and headers.get("content-type", "").startswith("text/event-stream")

@@ -1,0 +1,145 @@
+"""What `server.guides` writes, before the real engine: every construct is accepted, binds the answer, and leaves the engine whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import numpy as np
+import openvino
+import openvino_genai
+import pytest
+
+from server.assets.catalogue import DEFAULT_MODEL
+from server.assets.store import resolve
+from server.engine.base import Guide, GuideKind, RequestRefused
+from server.guides import compile_guide
+from tests.unit.server.guides.poison import POISON
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "role": {"enum": ["admin", "user", "guest"]},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 1, "maxItems": 3},
+        "active": {"type": "boolean"},
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "joined": {"type": "string", "format": "date"},
+        "address": {"anyOf": [{"$ref": "#/$defs/Address"}, {"type": "null"}]},
+    },
+    "required": ["name", "age", "role", "tags"],
+    "$defs": {
+        "Address": {
+            "type": "object",
+            "properties": {"street": {"type": "string", "maxLength": 20}, "zip": {"type": "string", "pattern": "^[0-9]{5}$"}},
+            "required": ["street", "zip"],
+        }
+    },
+}
+SCHEMAS: dict[str, Any] = {
+    "all properties optional": {"properties": {name: {"type": "string", "maxLength": 8} for name in "abcde"}},
+    "text of bounded length": {"type": "string", "minLength": 8, "maxLength": 30},
+    "quotes and blanks in a pattern": {"type": "string", "pattern": r'^"?[^,]{1,12}\\\t$'},
+    "numbers": {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3},
+    "numbers between bounds": {"type": "array", "items": {"type": "number", "minimum": -1.5, "maximum": 20}, "minItems": 4, "maxItems": 4},
+    "formats": {"type": "array", "prefixItems": [{"type": "string", "format": name} for name in ("uuid", "date-time", "ipv4", "duration")]},
+    "values of any kind": {"enum": ['é"\\ \n', {"a": [1, None, True]}, -3.5, "☃😀", "a/b\t\x01"]},
+    "references": {
+        "properties": {"a": {"items": {"$ref": "#/$defs/b"}, "maxItems": 2}},
+        "required": ["a"],
+        "$defs": {"b": {"type": "null"}},
+    },
+}
+REGEXES = [
+    r"[A-Z]{2}-\d{3,4}(?:foo|ba[rz]+)?!",
+    r"(?:[A-Za-z]{2,10} ){1,3}[a-z]{1,9}\.",
+    r"\S{3}\s\S{3}",
+    r"[^a-z\n]{5}",
+    r"é[α-ω]{3}😀\U0010ffff\u0001",
+    r'"\\\/\.\t\[\]\^\-',
+]
+GRAMMARS = {
+    'root ::= "(" root ")" | [0-9]{1,3} ("+" [1-9])?': r"\(*\d{1,3}(\+[1-9])?\)*",
+    'root ::= item (", " item){2} "."\nitem ::= "red" | "gr" [ae] "y"': r"(red|gr[ae]y)(, (red|gr[ae]y)){2}\.",
+}
+
+
+class Pipeline:
+    """The engine, in the test's process, as it is set up in `server.engine.openvino`."""
+
+    def __init__(self, folder: str) -> None:
+        scheduler = openvino_genai.SchedulerConfig()
+        scheduler.num_kv_blocks = 512
+        scheduler.max_num_seqs = 32
+        self._pipeline = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU")
+        self._tokenizer = self._pipeline.get_tokenizer()
+        self._prompt = self._tokenizer.encode("<|im_start|>user\nDescribe something.<|im_end|>\n<|im_start|>assistant\n").input_ids
+        self._requests = 0
+
+    def answer(self, grammars: list[str | None], most: int) -> list[str]:
+        """One hot answer, with a seed of its own, for each grammar, all in one batch; those that `most` tokens cut short are incomplete."""
+        handles = [self._add(grammar, most) for grammar in grammars]
+        tokens: list[list[int]] = [[] for _ in handles]
+        while self._pipeline.has_non_finished_requests():
+            self._pipeline.step()
+            for handle, ids in zip(handles, tokens, strict=True):
+                while handle.can_read():
+                    ids.extend(handle.read()[0].generated_ids)
+        return [self._tokenizer.decode(ids) for ids in tokens]
+
+    def _add(self, grammar: str | None, most: int) -> Any:
+        self._requests += 1
+        config = openvino_genai.GenerationConfig(max_new_tokens=most, do_sample=True, temperature=1.2, rng_seed=self._requests)
+        config.eos_token_id = self._tokenizer.get_eos_token_id()
+        config.stop_token_ids = {config.eos_token_id}
+        if grammar is not None:
+            config.structured_output_config = openvino_genai.StructuredOutputConfig(grammar=grammar)
+        return self._pipeline.add_request(self._requests, openvino.Tensor(np.array(self._prompt.data)), config)
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Pipeline:
+    """One engine for all tests here, so that what one breaks, another notices."""
+    return Pipeline(str(resolve(DEFAULT_MODEL)))
+
+
+def test_twenty_of_twenty_answers_conform_to_a_real_schema(pipeline: Pipeline) -> None:
+    """Each is whole within 200 tokens, compact, and valid: blanks without end cannot happen."""
+    grammar = compile_guide(Guide(GuideKind.JSON_SCHEMA, json.dumps(PERSON)))
+    for text in pipeline.answer([grammar] * 20, 200):
+        jsonschema.validate(json.loads(text), PERSON)
+
+
+def test_the_engine_accepts_whatever_a_guide_can_hold(pipeline: Pipeline) -> None:
+    """Answers to schemas, regexes and grammars that use each construct conform, two of each."""
+    checks: dict[str, Callable[[str], object]] = {}
+    for schema in SCHEMAS.values():
+        checks[compile_guide(Guide(GuideKind.JSON_SCHEMA, json.dumps(schema)))] = _validate(schema)
+    for pattern in REGEXES:
+        checks[compile_guide(Guide(GuideKind.REGEX, pattern))] = re.compile(pattern, re.ASCII).fullmatch
+    for grammar, pattern in GRAMMARS.items():
+        checks[compile_guide(Guide(GuideKind.EBNF_GRAMMAR, grammar))] = re.compile(pattern).fullmatch
+    for check, text in zip([*checks.values()] * 2, pipeline.answer([*checks] * 2, 200), strict=True):
+        assert check(text), text
+
+
+def test_poison_leaves_the_engine_whole(pipeline: Pipeline) -> None:
+    """Whatever is refused never reaches the engine, which answers before and after, guided and not."""
+    guided = compile_guide(Guide(GuideKind.REGEX, "yes|no"))
+    for guide, _ in POISON.values():
+        with pytest.raises(RequestRefused):
+            compile_guide(guide)
+    free, bound = pipeline.answer([None, guided], 8)
+    assert free
+    assert bound in ("yes", "no")
+
+
+def _validate(schema: Any) -> Callable[[str], bool]:
+    validator = jsonschema.Draft202012Validator(schema)
+    return lambda text: validator.is_valid(json.loads(text))

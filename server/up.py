@@ -30,7 +30,8 @@ from server.stack import Stack, StackFailed, StackOptions, run_stack
 
 QUESTION = "What is the capital of France?"
 SERVICES = ("tidegate-client", "tidegate-router", "triton", "tidegate-engine")
-TRACE_COMPLETE_S = 10.0
+TRACE_COMPLETE_S = 5.0
+TRACE_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,20 @@ async def ask(stack: Stack, question: str) -> Answer:
         span.end()
         await asyncio.to_thread(provider.shutdown)
     return Answer(text, ttft, tokens, f"{span.get_span_context().trace_id:032x}")
+
+
+async def ask_traced(stack: Stack, question: str) -> tuple[Answer, list[SpanRecord]]:
+    """Asks until a trace is whole, three times at most: Triton (2.51) makes no span for about one request in fifty.
+
+    Raises StackFailed naming the services whose spans are missing.
+    """
+    for _ in range(TRACE_ATTEMPTS):
+        answer = await ask(stack, question)
+        spans = await wait_for_trace(stack.collector, answer.trace_id)
+        missing = set(SERVICES) - {span.service for span in spans}
+        if not missing:
+            return answer, spans
+    raise StackFailed(f"the trace lacks spans from {', '.join(sorted(missing))}")
 
 
 async def wait_for_trace(collector: Collector, trace_id: str, services: Sequence[str] = SERVICES) -> list[SpanRecord]:
@@ -90,16 +105,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _demo(options: StackOptions) -> int:
     async with run_stack(options) as stack:
-        answer = await ask(stack, QUESTION)
-        spans = await wait_for_trace(stack.collector, answer.trace_id)
+        answer, spans = await ask_traced(stack, QUESTION)
         print(f"\n{render_waterfall(spans)}\n")
-    services = sorted({span.service for span in spans})
+    services = ", ".join(sorted({span.service for span in spans}))
     text = " ".join(answer.text.split())
     figures = f"ttft {answer.ttft_s * 1000:.0f} ms | {answer.tokens} tokens | trace {answer.trace_id} {len(spans)} spans"
-    missing = set(SERVICES) - set(services)
-    if missing:
-        raise StackFailed(f"the trace lacks spans from {', '.join(sorted(missing))}")
-    print(f"demo ok: {text} | {figures} from {', '.join(services)}")
+    print(f"demo ok: {text} | {figures} from {services}")
     return 0
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from server.stack import Stack
-from server.up import SERVICES, ask, wait_for_trace
+from server.up import SERVICES, ask_traced
 
 
 async def test_one_trace_from_the_caller_to_the_engine_step(stack: Stack) -> None:
     """Client, router, Triton and engine spans form one tree whose engine stages lie inside their parents."""
-    told = await ask(stack, "What is the capital of France?")
-    spans = await wait_for_trace(stack.collector, told.trace_id)
+    _, spans = await ask_traced(stack, "What is the capital of France?")
     assert {span.service for span in spans} == set(SERVICES)
     by_id = {span.span_id: span for span in spans}
     roots = [span for span in spans if span.parent_id not in by_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import tempfile
 import venv
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ model_list:
   - model_name: mock
     litellm_params: {{model: openai/mock, api_base: "{upstream}/v1", api_key: none}}
 litellm_settings: {{telemetry: false, num_retries: 0}}
+general_settings: {{master_key: {key}}}
 """
 
 
@@ -28,12 +30,31 @@ class PeerFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a peer runs: its upstream, its port, a folder that it may write to, and the key that callers will send."""
+
+    upstream: str
+    port: int
+    work: Path
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPeer:
+    """How to reach it."""
+
+    url: str
+    pid: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Peer:
-    """A gateway: what pip installs, and its command for an upstream, a port and a folder that it may write to."""
+    """A gateway: what pip installs, and the arguments of its command."""
 
     name: str
     package: str
-    command: Callable[[str, int, Path], Sequence[str]]
+    arguments: Callable[[Place], Sequence[str]]
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -54,13 +75,14 @@ class Peer:
             raise PeerFailed(f"{self.name} could not be installed")
 
     @asynccontextmanager
-    async def run(self, upstream: str) -> AsyncIterator[tuple[str, int]]:
-        """Runs it in front of `upstream`; gives its URL and process id. Raises PeerFailed."""
+    async def run(self, upstream: str) -> AsyncIterator[RunningPeer]:
+        """Runs it in front of `upstream`. Raises PeerFailed."""
         with tempfile.TemporaryDirectory() as work, reserve_ports("127.0.0.1", (0,)) as (port,):
-            command = [str(self.folder / "bin" / self.name), *self.command(upstream, port, Path(work))]
+            place = Place(upstream, port, Path(work), f"sk-{secrets.token_hex(16)}")
+            command = [str(self.folder / "bin" / self.name), *self.arguments(place)]
             async with run_process(command, environment=self.environment) as process:
                 await self._wait_until_up(process, port)
-                yield f"http://127.0.0.1:{port}", process.pid
+                yield RunningPeer(f"http://127.0.0.1:{port}", process.pid, place.key)
 
     async def _wait_until_up(self, process: asyncio.subprocess.Process, port: int) -> None:
         try:
@@ -74,14 +96,15 @@ class Peer:
         raise PeerFailed(f"{self.name} ended with code {process.returncode}")
 
 
-def _vllm_router(upstream: str, port: int, work: Path) -> Sequence[str]:
-    return ("--worker-urls", upstream, "--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin")
+def _vllm_router(place: Place) -> Sequence[str]:
+    return ("--worker-urls", place.upstream, "--host", "127.0.0.1", "--port", str(place.port), "--policy", "round_robin")
 
 
-def _litellm(upstream: str, port: int, work: Path) -> Sequence[str]:
-    config = work / "litellm.yaml"
-    config.write_text(LITELLM_CONFIG.format(upstream=upstream))
-    return ("--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1")
+def _litellm(place: Place) -> Sequence[str]:
+    """It refuses to start without a key."""
+    config = place.work / "litellm.yaml"
+    config.write_text(LITELLM_CONFIG.format(upstream=place.upstream, key=place.key))
+    return ("--config", str(config), "--host", "127.0.0.1", "--port", str(place.port), "--num_workers", "1")
 
 
 PEERS = (
@@ -110,7 +133,7 @@ async def run_process(
 
 
 async def _answers(port: int) -> bool:
-    """Whether it answers /health or, failing that, anything at all, over HTTP."""
+    """Whether it speaks HTTP, whatever it says."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /health/liveliness HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")

@@ -77,8 +77,9 @@ async def bench_peers(console: Console) -> list[tuple[str, Measures]]:
             if not peer.is_installed():
                 console.print(f"{peer.name} is not installed; make bench-peers does that")
                 continue
-            async with peer.run(mock) as (url, pid):
-                measured.append((peer.name, await measure(Case(peer.name, _open(url), pid), console)))
+            async with peer.run(mock) as running:
+                case = Case(peer.name, _open(running.url, running.key), running.pid)
+                measured.append((peer.name, await measure(case, console)))
     return measured
 
 
@@ -125,8 +126,8 @@ def main() -> int:
     return 0
 
 
-def _open(url: str) -> AbstractAsyncContextManager[Target]:
-    return OpenAITarget.open(OpenAIOptions(url, "mock"))
+def _open(url: str, key: str = "none") -> AbstractAsyncContextManager[Target]:
+    return OpenAITarget.open(OpenAIOptions(url, "mock", {"authorization": f"Bearer {key}"}))
 
 
 def _against(values: Distribution, base: Distribution, name: str) -> tuple[str, str]:

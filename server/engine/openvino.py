@@ -26,6 +26,7 @@ from server.engine.base import (
     Description,
     EngineBroken,
     Finish,
+    Guide,
     Load,
     Output,
     Request,
@@ -36,6 +37,9 @@ from server.engine.base import (
 )
 from server.guides import compile_guide
 from server.options import TOKENS_PER_BLOCK, EngineOptions, describe_folder
+
+MAX_GUIDES = 1000
+"""The library keeps every grammar that it compiled, 0.1 to 0.8 MiB each, for ever: after this many different ones it is loaded anew."""
 
 PROFILES: dict[str, dict[str, object]] = {
     # Activations and KV cache are 8 bits wide in both cases and f32 is as fast as the library's default (bf16 where the CPU has it), but it
@@ -67,8 +71,11 @@ class _Sequence:
 class OpenVinoEngine:
     """The engine port over ContinuousBatchingPipeline."""
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: EngineOptions, *, max_guides: int = MAX_GUIDES) -> None:
+        self._max_guides = max_guides
+        self._options = options
         self._description = describe_folder(options)
+        self._guides: set[Guide] = set()
         self._waiting: deque[_Sequence] = deque()
         self._running: dict[int, _Sequence] = {}
         self._shares_prefixes = options.enable_kv_cache_reuse
@@ -89,6 +96,8 @@ class OpenVinoEngine:
             config.validate()
         except RuntimeError:
             raise RequestRefused("sampling: this engine cannot combine these options") from None
+        if request.guide is not None:
+            self._guides.add(request.guide)
         self._waiting.append(_Sequence(request, config, time.time_ns(), time.monotonic_ns()))
 
     def cancel(self, number: int) -> None:
@@ -136,6 +145,8 @@ class OpenVinoEngine:
         del self._pipeline
 
     def _admit(self) -> None:
+        if len(self._guides) > self._max_guides and not self._renew():
+            return
         now = time.monotonic_ns()
         while self._waiting and len(self._running) < self._description.max_sequences:
             sequence = self._waiting.popleft()
@@ -143,6 +154,14 @@ class OpenVinoEngine:
             sequence.handle = self._pipeline.add_request(sequence.request.number, openvino.Tensor(ids), sequence.config)
             sequence.scheduled = now
             self._running[sequence.request.number] = sequence
+
+    def _renew(self) -> bool:
+        """Loads the pipeline anew once what runs has ended; until then, nothing new begins. Tells whether it did."""
+        if self._running:
+            return False
+        self._guides.clear()
+        self._pipeline = load_pipeline(self._options)
+        return True
 
     def _collect(self, sequence: _Sequence, now: int) -> Output | None:
         """The sequence's news after a step, or None: it is still in prefill."""

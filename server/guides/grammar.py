@@ -6,7 +6,7 @@ that at `limits.MAX_DEPTH`, and whatever walks nodes may therefore recurse.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -92,6 +92,19 @@ def choice(options: Iterable[Node]) -> Node:
     for option in options:
         flat.update(dict.fromkeys(option.options if isinstance(option, Choice) else (option,)))
     return Choice(tuple(flat)) if len(flat) > 1 else next(iter(flat))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all within it."""
+    yield node
+    match node:
+        case Sequence(nodes) | Choice(nodes):
+            for inner in nodes:
+                yield from walk(inner)
+        case Repeat(inner):
+            yield from walk(inner)
+        case _:
+            pass
 
 
 def optional(node: Node) -> Node:

@@ -12,7 +12,7 @@ import pytest
 
 from router.text.tokenizer import Tokenizer
 from server.assets.store import resolve
-from server.engine.base import EngineBroken, Finish, Output, Request, RequestRefused, Sampling
+from server.engine.base import EngineBroken, Finish, Guide, GuideKind, Output, Request, RequestRefused, Sampling
 from server.engine.openvino import OpenVinoEngine
 from server.options import EngineOptions
 
@@ -169,3 +169,15 @@ async def test_a_broken_library_says_so_and_a_new_engine_serves(folder: Path) ->
     fresh.submit(Request(1, [5, 6, 7], 4))
     assert len(tokens_of(drain(fresh)[1])) == 4
     fresh.close()
+
+
+async def test_many_different_guides_do_not_fill_memory(folder: Path) -> None:
+    """The library keeps each compiled grammar for ever, so after so many it is loaded anew, between requests and losing none."""
+    engine = OpenVinoEngine(EngineOptions(folder, "guided", kv_blocks=POOL_BLOCKS), max_guides=2)
+    first = engine._pipeline
+    for number in range(1, 5):
+        engine.submit(Request(number, [5, 6, 7], 4, guide=Guide(GuideKind.REGEX, "ab{%d}" % number)))
+    outputs = drain(engine)
+    assert [len(tokens_of(outputs[number])) > 0 for number in range(1, 5)] == [True] * 4
+    assert engine._pipeline is not first
+    engine.close()

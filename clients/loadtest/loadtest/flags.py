@@ -45,6 +45,9 @@ def _check_overload(measures: Measures, records: Sequence[Record]) -> Iterator[F
     """Times that grow during a run mean that more comes in than goes out, also when the run ends before anything breaks."""
     if measures.load.kind == "closed" or len(records) < FEWEST:
         return
+    typical = median(map(_whole_time, records))
+    if typical > measures.seconds / 2:
+        yield Flag("RUN_SHORT", f"Requests took {typical:.3g} s (median), the run {measures.seconds:.3g} s: too short to tell rates by.")
     for name, time_of in (("Time to first token", _first_token_time), ("Time to the end", _whole_time)):
         first, last = _edge_medians(records, time_of)
         if last > GROWTH * first and last - first > GROWTH_FLOOR_S:

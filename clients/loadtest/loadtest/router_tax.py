@@ -35,6 +35,8 @@ OUTPUT_TOKENS = 200
 RATE = 16.0
 """Times four seconds an answer: sixty-four under way."""
 SECONDS = 16.0
+UNTRACED = "sample_ratio = 0.0"
+"""For the router's [telemetry]: the peers trace nothing either."""
 WARM_UP_S = 5.0
 
 
@@ -60,7 +62,7 @@ async def measure(case: Case, console: Console) -> Measures:
 async def bench_ours(console: Console) -> list[tuple[str, Measures]]:
     """The lane alone, then our router over one stream and over sixty-four."""
     engine = {"engine": "scripted", "step_us": str(round(STEP_S * 1e6)), "max_num_seqs": "1024", "kv_blocks": "1000000"}
-    async with run_stack(StackOptions(engine=engine)) as stack:
+    async with run_stack(StackOptions(engine=engine, router=UNTRACED)) as stack:
         pid = stack.router_process.pid
         cases = [Case("direct: lane", LaneTarget.open(stack.worker))]
         for streams in (1, 64):
@@ -110,7 +112,7 @@ def tax_table(groups: Sequence[Sequence[tuple[str, Measures]]]) -> Table:
                 *_against(run.itl, base.itl, "p99"),
                 _ratio(run.itl, base.itl),
                 number(cost.rss) if cost else "",
-                " ".join(flag.code for flag in run.flags if flag.code != "TOKENS_GUESSED"),
+                " ".join([*(flag.code for flag in run.flags), *run.reasons]),
                 end_section=name == group[-1][0],
             )
     return table

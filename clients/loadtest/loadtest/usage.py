@@ -66,8 +66,9 @@ def take_samples(processes: Sequence[ProcessSamples]) -> None:
     for process in processes:
         family = family_of(process.pid)
         with suppress(OSError):
-            now = time.perf_counter()
-            process.samples.append(Sample(now, sum(map(cpu_seconds, family)), sum(map(resident_mib, family))))
+            used = sum(map(cpu_seconds, family))
+            used = max(used, process.samples[-1].cpu_s if process.samples else 0.0)  # a child that ends takes its time along
+            process.samples.append(Sample(time.perf_counter(), used, sum(map(resident_mib, family))))
 
 
 def family_of(pid: int) -> list[int]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from loadtest.mocks.openai_mock import DONE, FINISH, ROLE, STREAM_HEAD, TOKEN
+from loadtest.mocks.openai_mock import DONE, FINISH, ROLE, STREAM_HEAD, TOKENS
 from loadtest.record import Outcome, Record, Usage
 from loadtest.request import Message, Request
 
@@ -64,7 +64,7 @@ Step = bytes | float | None
 Script = Callable[[bytes], AsyncIterator[Step]]
 """The steps for a request, by its body."""
 
-HEAD, FIRST, WORD, LAST, END = STREAM_HEAD, ROLE, TOKEN, FINISH, DONE
+HEAD, FIRST, WORD, LAST, END = STREAM_HEAD, ROLE, TOKENS[0], FINISH, DONE
 
 
 def always(*steps: Step) -> Script:

@@ -138,5 +138,6 @@ def test_what_is_no_url_is_refused(url: str) -> None:
 def test_a_reason_is_a_code() -> None:
     """Or a type, or else what the caller says; in UPPER_SNAKE."""
     assert reason_of({"code": 400, "type": "invalid_request-error"}, "X") == "INVALID_REQUEST_ERROR"
+    assert reason_of({"code": "500"}, "X") == "HTTP_500"
     assert reason_of({"message": "the prompt"}, "X") == "X"
     assert reason_of(None, "X") == "X"

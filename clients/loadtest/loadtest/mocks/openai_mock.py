@@ -36,7 +36,8 @@ def write_event(choices: list[dict[str, object]], **more: object) -> bytes:
 
 
 ROLE = write_event([{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
-TOKEN = write_event([{"index": 0, "delta": {"content": " word"}, "finish_reason": None}])
+TOKENS = [write_event([{"index": 0, "delta": {"content": f" {word}"}, "finish_reason": None}]) for word in ("one", "two", "three")]
+"""Different ones in turn: LiteLLM ends an answer that repeats a chunk a hundred times."""
 FINISH = write_event([{"index": 0, "delta": {}, "finish_reason": "length"}])
 DONE = write_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -90,13 +91,14 @@ class Engine:
         """Whether it goes on."""
         if answer.transport.is_closing():
             return False
+        token = TOKENS[answer.left % len(TOKENS)]
         answer.left -= 1
         if answer.left:
-            answer.transport.write(TOKEN)
+            answer.transport.write(token)
             return True
         counts = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.tokens}
         usage = {**counts, "total_tokens": answer.prompt_tokens + answer.tokens}
-        answer.transport.write(TOKEN + FINISH + write_event([], usage=usage) + DONE)
+        answer.transport.write(token + FINISH + write_event([], usage=usage) + DONE)
         return False
 
 

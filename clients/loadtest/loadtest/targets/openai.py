@@ -184,4 +184,5 @@ def reason_of(error: Any, otherwise: str) -> str:
     if not isinstance(error, Mapping):
         return otherwise
     named = next((error[key] for key in ("code", "type") if isinstance(error.get(key), str) and error[key]), "")
-    return re.sub(r"\W+", "_", named).upper()[:64] or otherwise
+    reason = re.sub(r"\W+", "_", named).upper()[:64]
+    return f"HTTP_{reason}" if reason.isdecimal() else reason or otherwise

@@ -94,6 +94,7 @@ def test_discriminated_options_exclude_each_other() -> None:
 BOUNDS = st.none() | st.integers(-1200, 1200) | st.decimals(-120, 120, places=2).map(float)
 
 
+@settings(deadline=None)
 @given(low=BOUNDS, high=BOUNDS, exclusive=st.booleans(), seed=st.integers())
 def test_numbers_stay_within_their_bounds(low: float | None, high: float | None, exclusive: bool, seed: int) -> None:
     """Whole numbers are answers exactly if a validator accepts them; others that are written lie within."""
@@ -165,7 +166,7 @@ def _as_object(properties: dict[str, tuple[Any, bool]]) -> dict[str, Any]:
 DEFINITIONS = {"tree": {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree"}, "v": {"type": "integer"}}, "required": ["v"]}}
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(schema=st.recursive(LEAVES, _branches, max_leaves=8), seed=st.integers())
 def test_every_answer_is_compact_json_that_validates(schema: Any, seed: int) -> None:
     """Whatever the grammar lets the engine write is JSON, has no blanks between its parts, and satisfies the schema."""

@@ -14,6 +14,8 @@ So that an answer always conforms, a grammar may describe less than the guide al
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from server.engine.base import Guide, GuideKind
 from server.guides.checks import check_overlap, check_rules
 from server.guides.ebnf import parse_ebnf
@@ -26,6 +28,7 @@ from server.guides.rendering import render_rules
 from server.guides.unrolling import unroll_rules
 
 
+@lru_cache(maxsize=256)
 def compile_guide(guide: Guide) -> str:
     """The guide as a grammar in xgrammar's EBNF, whose root rule is `root`.
 

@@ -176,7 +176,7 @@ async def test_many_different_guides_do_not_fill_memory(folder: Path) -> None:
     engine = OpenVinoEngine(EngineOptions(folder, "guided", kv_blocks=POOL_BLOCKS), max_guides=2)
     first = engine._pipeline
     for number in range(1, 5):
-        engine.submit(Request(number, [5, 6, 7], 4, guide=Guide(GuideKind.REGEX, "ab{%d}" % number)))
+        engine.submit(Request(number, [5, 6, 7], 4, guide=Guide(GuideKind.REGEX, f"ab{{{number}}}")))
     outputs = drain(engine)
     assert [len(tokens_of(outputs[number])) > 0 for number in range(1, 5)] == [True] * 4
     assert engine._pipeline is not first

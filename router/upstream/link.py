@@ -98,9 +98,9 @@ async def exchange(
 ) -> AsyncGenerator[triton.ModelStreamInferResponse, None]:
     """The responses to one request, to the last, on a stream of its own; `headers` are its trace context, which Triton reads once a stream.
 
-    A stream that is left early is cancelled, and with it the request if it still runs. Otherwise it is half-closed after the last response
-    and read to its end: half-closed at once, Triton (2.51) loses more traces; cancelled at the last response, it may never unload the model.
-    Raises RpcError.
+    A stream that is left early is cancelled, and with it the request if it still runs. Otherwise it is half-closed after the last
+    response and read to its end: half-closed at once, Triton (2.51) loses more traces; cancelled at the last response, it may never unload
+    the model. Raises RpcError.
     """
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     call = stub.ModelStreamInfer(metadata=tuple(headers.items()))

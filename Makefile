@@ -71,5 +71,8 @@ bench-lane: install ## Router CPU per token, with the scripted engine
 
 .PHONY: lock
 lock: ## Renew requirements.lock (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package tidegate \
-	  --extra cpu --extra dev pyproject.toml -o requirements.lock
+	mkdir -p .venv/lock/loadtest
+	sed -E 's/^  "tidegate",$$//' pyproject.toml > .venv/lock/pyproject.toml  # our own packages are not for the lock
+	sed -E 's/"tidegate[^"]*", ?//g' clients/loadtest/pyproject.toml > .venv/lock/loadtest/pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra cpu --extra dev --extra report \
+	  .venv/lock/pyproject.toml .venv/lock/loadtest/pyproject.toml -o requirements.lock

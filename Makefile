@@ -76,3 +76,15 @@ lock: ## Renew requirements.lock (needs uv)
 	sed -E 's/"tidegate[^"]*", ?//g' clients/loadtest/pyproject.toml > .venv/lock/loadtest/pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra cpu --extra dev --extra report \
 	  .venv/lock/pyproject.toml .venv/lock/loadtest/pyproject.toml -o requirements.lock
+
+.PHONY: bench-router
+bench-router: install ## What a router costs, ours and the peers that bench-peers installed
+	$(BIN)/python -m loadtest.router_tax
+
+.PHONY: bench-peers
+bench-peers: install ## Install vllm-router and LiteLLM, each in a venv of its own
+	$(BIN)/python -m loadtest.peers
+
+.PHONY: bench-nvidia
+bench-nvidia: install ## The load harness against NVIDIA's perf_analyzer
+	$(BIN)/python -m loadtest.nvidia

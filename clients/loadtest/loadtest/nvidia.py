@@ -3,6 +3,12 @@
 perf_analyzer is fetched once: PyPI's own package has no build for Debian 12, but the wheel of tritonclient 2.43.0 holds a binary that runs
 there, with Debian's libb64-0d and the libcudart that comes with nvidia-pytriton. It writes the moment of every request and response, and
 its figures are worked out from those in the same way as ours. Where they differ by more than 5 % the line is marked.
+
+Two things were found to differ, and are left out of the comparison. In a closed loop the next request leaves at the moment of an engine
+step: perf_analyzer has a stream open and often still reaches the step that begins, ours opens a stream, as separate callers do, and waits
+for the step after it. Both are right, so times to first token are compared in an open loop, where requests meet the engine at any phase.
+And perf_analyzer's Poisson schedule is the same in every run and brought 6.2 requests a second where 8 were asked for, by its own count:
+it is wrong there, so the open loop is evenly spaced.
 """
 
 from __future__ import annotations
@@ -11,15 +17,15 @@ import asyncio
 import ctypes.util
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Any
 
 import uvloop
 from rich.console import Console
@@ -31,18 +37,20 @@ from loadtest.request import Message, Request
 from loadtest.result import Distribution, Load, Measures
 from loadtest.tables import number
 from loadtest.targets.kserve import KServeOptions, KServeTarget
+from loadtest.workloads.arrivals import arrival_times, parse_rate
 from server.stack import StackOptions, run_stack
 
 HOME = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tidegate/perf_analyzer"
 WHEEL = "tritonclient==2.43.0"
 BINARY = "tritonclient-2.43.0.data/data/bin/perf_analyzer"
-CONCURRENCIES = (4, 32)
-REQUESTS_PER_CALLER = 8
+LOADS = (Load("open", 8), Load("closed", 32))
+SECONDS = 16.0
 PROMPT = list(range(1000, 1050))
 OUTPUT_TOKENS = 50
 STEP_US = 20_000
 ROUNDS = 2
 LIMIT = 0.05
+PROFILE = "out.json"
 
 
 class WitnessMissing(Exception):
@@ -91,33 +99,36 @@ def link_cudart() -> Path:
     raise WitnessMissing("perf_analyzer needs libcudart.so.12, which comes with nvidia-pytriton")
 
 
-async def run_witness(worker: str, concurrency: int) -> Figures:
+async def run_witness(worker: str, load: Load) -> Figures:
     """perf_analyzer's figures. Raises WitnessMissing."""
     binary, libraries = await asyncio.to_thread(install), link_cudart()
     with tempfile.TemporaryDirectory() as folder:
-        asked, told = Path(folder, "in.json"), Path(folder, "out.json")
-        asked.write_text(json.dumps({"data": [{"input_ids": _tensor(PROMPT), "request_output_len": _tensor([OUTPUT_TOKENS])}]}))
-        command = f"{binary} -m tensorrt_llm -i grpc -u {worker} --streaming --input-data {asked} --concurrency-range {concurrency}"
-        window = f"--measurement-mode count_windows --measurement-request-count {REQUESTS_PER_CALLER * concurrency}"
-        process = await asyncio.create_subprocess_exec(
-            *f"{command} {window} --stability-percentage 50 --max-trials 3 --profile-export-file {told}".split(),
-            env={**os.environ, "LD_LIBRARY_PATH": str(libraries)},
-            stdout=subprocess.DEVNULL,
-        )
+        command = [str(binary), *write_arguments(worker, load, Path(folder))]
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=subprocess.DEVNULL)
         if await process.wait():
             raise WitnessMissing(f"perf_analyzer ended with code {process.returncode}")
-        return read_profile(json.loads(told.read_text()))
+        return read_profile(Path(folder, PROFILE))
 
 
-def read_profile(profile: Mapping[str, Any]) -> Figures:
+def write_arguments(worker: str, load: Load, folder: Path) -> list[str]:
+    """perf_analyzer's arguments, its input and output in a folder; three windows that are long enough at once."""
+    asked = folder / "in.json"
+    asked.write_text(json.dumps({"data": [{"input_ids": _tensor(PROMPT), "request_output_len": _tensor([OUTPUT_TOKENS])}]}))
+    drive = "--request-distribution constant --request-rate-range" if load.kind == "open" else "--concurrency-range"
+    window = f"--measurement-interval {SECONDS / 3 * 1000:.0f} --stability-percentage 999 --max-trials 3"
+    target = f"-m tensorrt_llm -i grpc -u {worker} --streaming"
+    return f"{target} --input-data {asked} {drive} {load.value:g} {window} --profile-export-file {folder / PROFILE}".split()
+
+
+def read_profile(path: Path) -> Figures:
     """Figures from a profile export: moments in nanoseconds; each answer's last response is Triton's empty final one.
 
     Rates are over the time from the first request to the last response.
     """
-    requests = profile["experiments"][0]["requests"]
-    answers = [
-        [request["timestamp"], *request["response_timestamps"][:-1]] for request in requests if len(request["response_timestamps"]) > 1
-    ]
+    profile = json.loads(path.read_bytes())["experiments"][0]
+    told = ([request["timestamp"], *request["response_timestamps"][:-1]] for request in profile["requests"])
+    answers = [moments for moments in told if len(moments) > 1]
     seconds = (max(answer[-1] for answer in answers) - min(answer[0] for answer in answers)) / 1e9
     return Figures(
         requests_per_s=len(answers) / seconds,
@@ -128,41 +139,40 @@ def read_profile(profile: Mapping[str, Any]) -> Figures:
     )
 
 
-async def run_ours(worker: str, concurrency: int) -> Figures:
-    """The harness's, of as many requests in the same closed loop."""
+async def run_ours(worker: str, load: Load) -> Figures:
+    """The harness's, under the same load."""
+    times = arrival_times(parse_rate(str(load.value), SECONDS), 0.0, random.Random(1)) if load.kind == "open" else repeat(0.0)
     prompt = (Message("user", "the same"),)
-    requests = (Request(at, 0.0, prompt, OUTPUT_TOKENS) for at in count())
-    seconds = REQUESTS_PER_CALLER * OUTPUT_TOKENS * STEP_US / 1e6 * 1.2
+    requests = (Request(number, at, prompt, OUTPUT_TOKENS) for number, at in enumerate(times))
     options = KServeOptions(worker, encode=lambda text: PROMPT)
-    stage = Stage(Load("closed", concurrency), requests, seconds)
-    campaign = Campaign("tidegate bench", worker, lambda: KServeTarget.open(options), [stage], {}, warm_up_s=1.0)
+    stage = Stage(load, requests, SECONDS)
+    campaign = Campaign("tidegate bench", worker, lambda: KServeTarget.open(options), [stage], {}, warm_up_s=SECONDS / 8)
     return Figures.of((await run_campaign(campaign, Console(stderr=True))).runs[0])
 
 
 async def bench() -> Table:
     """Both in turns, on one stack."""
-    engine = {"engine": "scripted", "step_us": str(STEP_US), "max_num_seqs": str(max(CONCURRENCIES)), "kv_blocks": "100000"}
-    table = Table("callers", "round", "figure", "perf_analyzer", "tidegate bench", "ratio", "", title="the same closed loop against Triton")
+    engine = {"engine": "scripted", "step_us": str(STEP_US), "max_num_seqs": "64", "kv_blocks": "100000"}
+    table = Table("load", "round", "figure", "perf_analyzer", "tidegate bench", "ratio", "", title="the same load on Triton")
     async with run_stack(StackOptions(engine=engine, router="sample_ratio = 0.0")) as stack:
-        for concurrency in CONCURRENCIES:
+        for load in LOADS:
             for turn in range(1, ROUNDS + 1):
-                theirs = await run_witness(stack.worker, concurrency)
-                ours = await run_ours(stack.worker, concurrency)
-                for name, their, our in compare(theirs, ours):
-                    ratio = our / their
-                    mark = f"differs by more than {LIMIT:.0%}" if abs(ratio - 1) > LIMIT else ""
-                    table.add_row(str(concurrency), str(turn), name, number(their), number(our), f"{ratio:.3f}", mark)
+                theirs, ours = await run_witness(stack.worker, load), await run_ours(stack.worker, load)
+                for name, their, our in compare(load, theirs, ours):
+                    mark = f"differs by more than {LIMIT:.0%}" if abs(our / their - 1) > LIMIT else ""
+                    table.add_row(str(load), str(turn), name, number(their), number(our), f"{our / their:.3f}", mark)
     return table
 
 
-def compare(theirs: Figures, ours: Figures) -> Iterator[tuple[str, float, float]]:
+def compare(load: Load, theirs: Figures, ours: Figures) -> Iterator[tuple[str, float, float]]:
     """Name, their figure and ours; durations in milliseconds."""
     yield "requests/s", theirs.requests_per_s, ours.requests_per_s
     yield "tokens/s", theirs.tokens_per_s, ours.tokens_per_s
-    names = ("ttft", "itl", "e2e")
-    for name, their, our in zip(names, (theirs.ttft, theirs.itl, theirs.e2e), (ours.ttft, ours.itl, ours.e2e), strict=True):
-        for share in ("p50", "p90"):
-            yield f"{name} {share} ms", (getattr(their, share) or 0.0) * 1e3, (getattr(our, share) or 0.0) * 1e3
+    pairs = {"ttft": (theirs.ttft, ours.ttft), "itl": (theirs.itl, ours.itl), "e2e": (theirs.e2e, ours.e2e)}
+    for name, (their, our) in pairs.items():
+        if name != "ttft" or load.kind == "open":
+            yield f"{name} p50 ms", (their.p50 or 0.0) * 1e3, (our.p50 or 0.0) * 1e3
+            yield f"{name} p90 ms", (their.p90 or 0.0) * 1e3, (our.p90 or 0.0) * 1e3
 
 
 def main() -> int:

@@ -15,6 +15,8 @@ class Code(Enum):
     """Canonical status codes; the names are gRPC's."""
 
     INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    PERMISSION_DENIED = "PERMISSION_DENIED"
     NOT_FOUND = "NOT_FOUND"
     UNIMPLEMENTED = "UNIMPLEMENTED"
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
@@ -89,6 +91,21 @@ def model_unknown() -> CallerError:
     """The model's name is not echoed: it may be anything, of any length."""
     text = "no such model; leave it empty for the default"
     return CallerError(Code.NOT_FOUND, "MODEL_UNKNOWN", text, violations=(Violation("model", text),))
+
+
+def unauthenticated() -> CallerError:
+    """No credentials, or none that hold. Always the same words: they must not tell which part was wrong."""
+    return CallerError(Code.UNAUTHENTICATED, "UNAUTHENTICATED", "no valid credentials; send `authorization: Bearer` and a key or token")
+
+
+def permission_denied(description: str) -> CallerError:
+    """The caller is known and may not do this."""
+    return CallerError(Code.PERMISSION_DENIED, "PERMISSION_DENIED", description)
+
+
+def identity_unknown() -> RouterError:
+    """Credentials cannot be checked now; they may well be right."""
+    return RouterError(Code.UNAVAILABLE, "IDENTITY_UNKNOWN", "credentials cannot be checked now", retry_after_s=1.0)
 
 
 def protocol_violated(reason: str, field: str, description: str) -> CallerError:

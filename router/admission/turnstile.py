@@ -1,0 +1,135 @@
+"""Lets turns through to the workers, one for each slot. Sans-I/O: times come in, tickets come out; queue.py adds the waiting.
+
+A turn comes (`arrive`), waits, and either runs (`grant`) until it ends (`release`), or goes unserved: its caller left (`withdraw`), its
+deadline passed or is out of reach, or it waited too long. Work conserving: after any `grant` either nobody waits or every slot is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from router.admission.bars import Wait
+from router.admission.entry import Entry, Queued, QueueLimits, Work
+from router.admission.estimate import Forecast, TimeModel
+from router.admission.fair import Account, Prices
+from router.admission.line import Line, Ticket
+from router.admission.refusals import deadline_passed, deadline_unreachable, queue_full, tenant_queue_full, waited_too_long
+from router.errors import TidegateError
+
+
+class Turnstile:
+    """The turns of one model that wait and run."""
+
+    def __init__(self, slots: Callable[[], int], times: TimeModel, limits: QueueLimits, prices: Prices) -> None:
+        self._slots = slots
+        self._times = times
+        self._limits = limits
+        self._line = Line(limits, prices)
+        self._running = Work()
+
+    @property
+    def waiting(self) -> int:
+        """Turns that wait."""
+        return len(self._line)
+
+    @property
+    def running(self) -> int:
+        """Slots that are held."""
+        return self._running.turns
+
+    @property
+    def accounts(self) -> Iterator[Account]:
+        """Tenants that wait or run."""
+        return (account for account in self._line.counters.accounts if account.waiting or account.running)
+
+    def arrive(self, entry: Entry, now: float) -> Ticket:
+        """Lets a turn through when a slot is free, else takes it into the queue. Raises QUEUE_FULL."""
+        if not self._line and self._running.turns < self._slots():
+            ticket = self._line.pass_by(entry, now)
+            self._running = self._running.plus(ticket.work)
+            return ticket
+        self._check_length(entry)
+        ticket = self._line.join(entry, now)
+        last = now + self._limits.longest_wait_s
+        ticket.deadline_s = last if entry.deadline_s is None else min(last, entry.deadline_s)
+        return ticket
+
+    def grant(self, now: float) -> list[Ticket]:
+        """Those whose wait ends now: with a bill they run, with a refusal they are gone."""
+        done: list[Ticket] = []
+        slots = self._slots() if self._line else 0
+        while self._line and self._running.turns < slots:
+            ticket = self._line.pop()
+            self._running = self._running.plus(ticket.work)
+            if ticket.deadline_s <= now:
+                self.withdraw(ticket)
+                ticket.refusal = self._judge(ticket, self._forecast().wait(self._line.work), now)
+            elif ticket.wait is not None:
+                self._times.observe_wait(ticket.wait, now - ticket.arrived_s)
+            done.append(ticket)
+        return done
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """The turn goes without having reached a worker; it costs nothing. Does nothing when it is gone."""
+        if ticket.gone:
+            return
+        if ticket.bill is None:
+            self._line.leave(ticket)
+            ticket.gone = True
+        else:
+            ticket.bill.cancel()
+            self._free(ticket)
+
+    def release(self, ticket: Ticket) -> None:
+        """The turn that ran has ended; it costs what it used. Does nothing when it is gone."""
+        if not ticket.gone and ticket.bill is not None:
+            ticket.bill.settle()
+            self._free(ticket)
+
+    def tell(self, ticket: Ticket) -> Queued:
+        """Where a turn that just came waits, and for how long; its prediction is what the time model learns from."""
+        ticket.wait = self._forecast().wait(self._line.ahead_of(ticket))
+        return _tell(ticket.wait)
+
+    def review(self, now: float) -> tuple[list[Ticket], list[tuple[Ticket, Queued]]]:
+        """Looks at all that wait, in order of service: whom it refuses because time is over or too short, and what the others are told."""
+        forecast = self._forecast()
+        refused: list[Ticket] = []
+        told: list[tuple[Ticket, Queued]] = []
+        for ticket, ahead in self._line.all_ahead():
+            wait = forecast.wait(ahead)
+            ticket.refusal = self._judge(ticket, wait, now)
+            if ticket.refusal is None:
+                told.append((ticket, _tell(wait)))
+            else:
+                refused.append(ticket)
+        for ticket in refused:
+            self.withdraw(ticket)
+        return refused, told
+
+    def _check_length(self, entry: Entry) -> None:
+        limit = self._limits.tenant_length
+        if len(self._line) >= self._limits.length:
+            raise queue_full(self._forecast().wait(self._line.work).span.mid)
+        if self._line.counters.waiting_of(entry.tenant) >= limit:
+            raise tenant_queue_full(limit, self._forecast().wait(self._line.work).span.mid)
+
+    def _judge(self, ticket: Ticket, wait: Wait, now: float) -> TidegateError | None:
+        """Why a turn must not wait on, if so; `wait` is what a caller who comes again should allow for."""
+        deadline_s = ticket.entry.deadline_s
+        if ticket.deadline_s <= now:
+            return waited_too_long(wait.span.mid) if deadline_s is None or deadline_s > now else deadline_passed(wait.span.mid)
+        hopeless = deadline_s is not None and self._times.calibrated and now + wait.span.low > deadline_s
+        return deadline_unreachable(wait.span.mid) if hopeless else None
+
+    def _forecast(self) -> Forecast:
+        return self._times.forecast(self._running, self._slots())
+
+    def _free(self, ticket: Ticket) -> None:
+        ticket.gone = True
+        self._running = self._running.plus(ticket.work, -1)
+        self._line.counters.end(ticket.account)
+
+
+def _tell(wait: Wait) -> Queued:
+    return Queued(wait.turns, wait.span.mid, wait.span.low, wait.span.high)

@@ -1,0 +1,135 @@
+"""Keys as this router knows them: remembered for speed, and for a while when the database is away.
+
+What is remembered follows a change within a second, on every router: each asks the database four times a second which keys changed, by an
+index and so at the same small cost however many there are. Polling rather than LISTEN, because a poll that fails is known to have failed,
+whereas a lost notification is not, and because poolers in front of PostgreSQL do not pass notifications on.
+
+A poll looks back some seconds further than the last one that succeeded, so that a key read just before its change and remembered just
+after is put right by the next. While polls fail, remembered keys go on being served until `grace_s` is over; unknown ones cannot be
+checked and are told so, without waiting for the database each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from router.auth.recent import Recent
+from router.errors import RouterError, describe_fault, identity_unknown
+from router.store.identity import Changes
+from router.store.rows import KeyRow
+
+_LOOK_BACK = timedelta(seconds=15)  # more than a look-up may take
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_LOOKUPS_AT_ONCE = 4
+
+log = logging.getLogger("tidegate.auth")
+
+
+class KeySource(Protocol):
+    """Where keys are looked up; router.store.identity in production. Raises RouterError when it is away."""
+
+    async def find_key(self, prefix: str) -> KeyRow | None:
+        """The key with a prefix."""
+        ...
+
+    async def read_changes(self, since: datetime) -> Changes:
+        """What changed at or after a time."""
+        ...
+
+
+class Directory:
+    """Finds keys by prefix, and knows which tenants are disabled."""
+
+    def __init__(
+        self, source: KeySource, *, clock: Callable[[], float], poll_s: float = 0.25, grace_s: float = 300.0, size: int = 10_000
+    ) -> None:
+        self._source = source
+        self._clock = clock
+        self._poll_s = poll_s
+        self._grace_s = grace_s
+        self._known: Recent[KeyRow] = Recent(size)
+        self._unknown: Recent[bool] = Recent(size)  # apart from the known, so that guesses cannot push those out
+        self._disabled: frozenset[str] = frozenset()
+        self._polled_at: float | None = None
+        self._database_time = _NEVER  # the first poll has nothing to forget, and must not read every key there is
+        self._away = True
+        self._lookups = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
+
+    def is_disabled(self, tenant: str) -> bool:
+        """Whether a tenant is shut out. Raises RouterError when that has not been known for too long."""
+        self._check_grace()
+        return tenant in self._disabled
+
+    async def find_key(self, prefix: str) -> KeyRow | None:
+        """The key with a prefix. Raises RouterError when it is not remembered and the database is away, or away for too long."""
+        self._check_grace()
+        known = self._known.get(prefix)
+        if known is not None:
+            return known
+        if self._unknown.get(prefix):
+            return None
+        return await self._look_up(prefix)
+
+    async def _look_up(self, prefix: str) -> KeyRow | None:
+        if self._away:
+            raise identity_unknown()
+        async with self._lookups:  # guesses wait for each other, and leave the database's other connections to the rest
+            key = self._known.get(prefix) or await self._ask(prefix)
+        if key is None:
+            self._unknown.put(prefix, True)
+        else:
+            self._known.put(prefix, key)
+        return key
+
+    async def _ask(self, prefix: str) -> KeyRow | None:
+        try:
+            return await self._source.find_key(prefix)
+        except RouterError:
+            raise identity_unknown() from None
+
+    def _check_grace(self) -> None:
+        if self._polled_at is None or self._clock() - self._polled_at > self._grace_s:
+            raise identity_unknown()
+
+    async def poll(self) -> None:
+        """Asks once what changed. A database that is away is noted, not raised."""
+        try:
+            changes = await self._source.read_changes(self._database_time - _LOOK_BACK)
+        except Exception as error:
+            if not self._away:
+                reason = error.reason if isinstance(error, RouterError) else describe_fault(error)
+                log.warning("keys cannot be checked; those known are served for %.0f s: %s", self._grace_s, reason)
+            self._away = True
+            return
+        self._apply(changes)
+
+    def _apply(self, changes: Changes) -> None:
+        for key in changes.keys:
+            self._unknown.drop(key.prefix)
+            if self._known.get(key.prefix):
+                self._known.put(key.prefix, key)
+        self._disabled = frozenset(changes.disabled_tenants)
+        self._database_time = changes.now
+        self._polled_at = self._clock()
+        self._away = False
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Directory]:
+        """Polls once, and then again and again. Does not fail when the database is away."""
+        await self.poll()
+        task = asyncio.create_task(self._poll_for_ever())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _poll_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await self.poll()

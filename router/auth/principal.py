@@ -1,0 +1,57 @@
+"""Who a call is for and what it may do. The same value whichever way the caller was identified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from router.errors import permission_denied
+
+
+class Role(Enum):
+    """What a caller may do besides reading about itself."""
+
+    CALLER = "caller"
+    """Run turns."""
+    TENANT_ADMIN = "tenant_admin"
+    """Change the own tenant's users and keys, see its usage."""
+    OPERATOR = "operator"
+    """Everything, for every tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An identified caller. `key_id` is an API key's prefix and empty otherwise; `models` None is every model."""
+
+    tenant: str
+    user: str
+    roles: frozenset[Role]
+    key_id: str = ""
+    models: frozenset[str] | None = None
+
+    def require_model(self, model: str) -> None:
+        """Raises CallerError unless the principal may run turns on a model."""
+        self._require(Role.CALLER)
+        if self.models is not None and model not in self.models:
+            raise permission_denied("this key may not use this model")
+
+    def require_operator(self) -> None:
+        """Raises CallerError unless the principal may do everything."""
+        self._require(Role.OPERATOR)
+
+    def require_admin(self, tenant: str) -> None:
+        """Raises CallerError unless the principal may administer a tenant."""
+        if Role.OPERATOR not in self.roles:
+            self._require(Role.TENANT_ADMIN)
+            if tenant != self.tenant:
+                raise permission_denied("this is another tenant's")
+
+    def require_grant(self, tenant: str, roles: frozenset[Role]) -> None:
+        """Raises CallerError unless the principal may give these roles to a user of a tenant."""
+        self.require_admin(tenant)
+        if Role.OPERATOR in roles:
+            self.require_operator()
+
+    def _require(self, role: Role) -> None:
+        if role not in self.roles:
+            raise permission_denied(f"the role {role.value} is needed")

@@ -1,0 +1,207 @@
+"""From the end of a turn to a row in the database, once.
+
+    record ──► buffer ──fsync──► spool on disk ──batches──► database
+    (O(1))      durable() waits for this ▲           known there by the turn's id
+
+The turn's path only appends to a list. One task moves the list to the spool, all that has gathered in one write and one fsync; another
+moves the spool to the database, where a turn that is already there is not added again. So each step may be repeated after a crash of router
+or database, and no step forgets before the next has the entry for good. While the database is away the spool grows, up to a bound at which
+the router takes no new turns (`require_room`); running ones are still recorded.
+
+A turn that runs when the router is killed has no end to record. Turns that were announced with `begin` are noted on disk with their counts
+twice a second; what a killed router left there, its successor records with the finish `lost`. An entry that was recorded is older in the
+spool than the lost one of the same turn, and so the one that counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from router.errors import Code, RouterError, describe_fault
+from router.ledger.entry import UsageEntry
+from router.ledger.running import RunningTurns
+from router.ledger.spool import Spool
+from router.store.usage import EntriesRefused
+
+_RETRY_S = (0.1, 5.0)
+
+T = TypeVar("T")
+log = logging.getLogger("tidegate.ledger")
+
+
+class EntrySink(Protocol):
+    """Where entries end up; router.store.usage in production."""
+
+    async def add(self, entries: Sequence[str]) -> int:
+        """Adds the entries that are not there yet. Raises EntriesRefused, and RouterError when it is away."""
+        ...
+
+
+class Ledger:
+    """Records usage. One for a router, on a folder of its own; use it inside `running()`."""
+
+    def __init__(
+        self, folder: Path, sink: EntrySink, *, max_bytes: int = 256 * 1024 * 1024, note_s: float = 0.5, drain_s: float = 2.0
+    ) -> None:
+        self._spool = Spool(folder)
+        self._notes = RunningTurns(folder / "running.notes")
+        self._sink = sink
+        self._max_bytes = max_bytes
+        self._note_s = note_s
+        self._drain_s = drain_s
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
+        self._turns: dict[str, Callable[[], UsageEntry]] = {}
+        self._buffer: list[str] = []
+        self._recorded = self._safe = 0
+        self._disk_fails = False
+        self._filled, self._spooled, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._progress = asyncio.Condition()
+
+    def begin(self, turn: str, describe: Callable[[], UsageEntry]) -> None:
+        """Announces a turn; `describe` gives its entry as of now, whenever asked, until it is recorded."""
+        self._turns[turn] = describe
+
+    def record(self, entry: UsageEntry) -> None:
+        """Takes a turn's final entry. Does not wait."""
+        self._turns.pop(entry.turn, None)
+        self._buffer.append(entry.to_line())
+        self._recorded += 1
+        self._filled.set()
+
+    async def durable(self) -> None:
+        """Returns when all that was recorded before the call would survive a crash."""
+        wanted = self._recorded
+        async with self._progress:
+            await self._progress.wait_for(lambda: self._safe >= wanted)
+
+    async def written(self) -> None:
+        """Returns when all that is recorded is in the database."""
+        await self.durable()
+        await self._drained.wait()
+
+    def require_room(self) -> None:
+        """Raises RouterError when new turns could not be recorded: the spool is full, or the disk fails."""
+        if self._disk_fails or self._spool.pending_bytes >= self._max_bytes:
+            raise RouterError(Code.UNAVAILABLE, "LEDGER_FULL", "usage cannot be recorded now", retry_after_s=5.0)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Ledger]:
+        """Replays what an earlier process left, then records. Leaving it keeps what the database does not take in time for the next start.
+
+        Raises SpoolTaken, OSError.
+        """
+        with self._executor:
+            await self._run(self._recover)
+            self._spooled.set()
+            tasks = [asyncio.create_task(work) for work in (self._flush_for_ever(), self._write_for_ever(), self._note_for_ever())]
+            try:
+                yield self
+            finally:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._drain_s):
+                        await self.written()
+                await _cancel(tasks)
+                await self._run(self._finish)
+
+    def _recover(self) -> None:
+        self._spool.open()
+        try:
+            if lost := self._notes.recover():
+                log.warning("%d turns were running when the last router ended; they are charged what was noted", len(lost))
+                self._spool.append(lost)
+            self._notes.clear()
+        except OSError:
+            self._spool.close()
+            raise
+
+    def _finish(self) -> None:
+        try:
+            if self._buffer:
+                self._spool.append(self._buffer)
+            self._notes.note([describe() for describe in self._turns.values()])
+        finally:
+            self._spool.close()
+
+    async def _flush_for_ever(self) -> None:
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            await _persist(self._flush, "usage cannot be written to disk")
+
+    async def _flush(self) -> None:
+        lines = self._buffer[:]
+        if not lines:
+            return
+        try:
+            await self._run(self._spool.append, lines)
+        except OSError:
+            self._disk_fails = True
+            raise
+        self._disk_fails = False
+        del self._buffer[: len(lines)]
+        self._drained.clear()
+        self._spooled.set()
+        async with self._progress:
+            self._safe += len(lines)
+            self._progress.notify_all()
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._spooled.wait()
+            self._spooled.clear()
+            await _persist(self._write, "usage cannot be written to the database and stays on disk")
+            if not self._spooled.is_set():
+                self._drained.set()
+
+    async def _write(self) -> None:
+        while chunk := await self._run(self._spool.read):
+            if chunk.lines:
+                await self._add(chunk.lines)
+            await self._run(self._spool.release, chunk)
+
+    async def _add(self, lines: Sequence[str]) -> None:
+        try:
+            await self._sink.add(lines)
+        except EntriesRefused:
+            if len(lines) == 1:
+                log.error("the database refuses an entry; it is in refused.jsonl")
+                await self._run(self._spool.set_aside, lines[0])
+                return
+            middle = len(lines) // 2
+            await self._add(lines[:middle])
+            await self._add(lines[middle:])
+
+    async def _note_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._note_s)
+            await _persist(self._note, "running turns cannot be noted on disk")
+
+    async def _note(self) -> None:
+        await self._run(self._notes.note, [describe() for describe in self._turns.values()])
+
+    async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)
+
+
+async def _persist(attempt: Callable[[], Coroutine[Any, Any, None]], complaint: str) -> None:
+    delay, longest = _RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except Exception as error:
+            reason = error.reason if isinstance(error, RouterError) else describe_fault(error)
+            log.warning("%s: %s", complaint, reason)
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, longest)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

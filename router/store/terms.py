@@ -1,0 +1,69 @@
+"""Queries on the terms of service: quotas and prices."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import psycopg
+
+from router.store.database import Queries
+from router.store.identity import owner_unknown
+from router.store.rows import PriceRow, QuotaRow
+
+_PUT_QUOTA = """
+    INSERT INTO quotas (tenant, "user", key, model, requests_per_minute, input_tokens_per_minute, output_tokens_per_minute,
+                        tokens_per_day, concurrent_turns, money_per_month)
+    VALUES (%(tenant)s, %(user)s, %(key)s, %(model)s, %(requests_per_minute)s, %(input_tokens_per_minute)s, %(output_tokens_per_minute)s,
+            %(tokens_per_day)s, %(concurrent_turns)s, %(money_per_month)s)
+    ON CONFLICT (tenant, "user", key, model) DO UPDATE SET
+        requests_per_minute = excluded.requests_per_minute,
+        input_tokens_per_minute = excluded.input_tokens_per_minute,
+        output_tokens_per_minute = excluded.output_tokens_per_minute,
+        tokens_per_day = excluded.tokens_per_day,
+        concurrent_turns = excluded.concurrent_turns,
+        money_per_month = excluded.money_per_month
+"""
+_ADD_PRICE = """
+    INSERT INTO prices (model, valid_from, prompt, cached, completion)
+    VALUES (%(model)s, %(valid_from)s, %(prompt)s, %(cached)s, %(completion)s)
+    ON CONFLICT DO NOTHING
+"""
+
+
+class QuotaStore:
+    """Limits by scope. Every method raises StoreAway."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    async def put(self, quota: QuotaRow) -> None:
+        """Sets all limits of a scope. Raises CallerError when there is no such tenant."""
+        try:
+            await self._queries.execute(_PUT_QUOTA, asdict(quota))
+        except psycopg.errors.ForeignKeyViolation:
+            raise owner_unknown("tenant", "no such tenant") from None
+
+    async def delete(self, tenant: str, user: str = "", key: str = "", model: str = "") -> bool:
+        """Lifts the limits of a scope. Whether it had some."""
+        statement = 'DELETE FROM quotas WHERE tenant = %s AND "user" = %s AND key = %s AND model = %s'
+        return await self._queries.execute(statement, [tenant, user, key, model]) > 0
+
+    async def list_all(self, tenant: str | None = None) -> list[QuotaRow]:
+        """The limits of a tenant, or of all."""
+        statement = 'SELECT * FROM quotas WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s ORDER BY tenant, "user", key, model'
+        return await self._queries.fetch(QuotaRow, statement, {"tenant": tenant})
+
+
+class PriceStore:
+    """What tokens cost. Every method raises StoreAway."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    async def add(self, price: PriceRow) -> bool:
+        """Adds a price. False when the model already has one from that very time: prices are not changed after the fact."""
+        return await self._queries.execute(_ADD_PRICE, asdict(price)) > 0
+
+    async def list_all(self) -> list[PriceRow]:
+        """All prices ever, by model and time."""
+        return await self._queries.fetch(PriceRow, "SELECT * FROM prices ORDER BY model, valid_from")

@@ -1,0 +1,132 @@
+"""What identity tests share: a clock moved by hand, keys without a database, an issuer that signs, and the whole check put together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from router.auth.authenticate import Authenticator
+from router.auth.directory import Directory
+from router.auth.jwks import KeySet
+from router.auth.keys import KeyHash, NewKey
+from router.auth.mtls import ServiceCertificates
+from router.auth.principal import Principal, Role
+from router.auth.tokens import Issuer, TokenVerifier
+from router.store.database import StoreAway
+from router.store.identity import Changes
+from router.store.rows import KeyRow
+
+START = 1_800_000_000.0
+ISSUER = Issuer("https://id.example", "tidegate", "RS256", roles={"gateway-admin": Role.TENANT_ADMIN})
+KEYS = KeyHash(b"p" * 32)
+SERVICES = {"spiffe://acme/billing": Principal("acme", "billing", frozenset({Role.CALLER}))}
+
+
+@dataclass(slots=True)
+class Clock:
+    """A clock that stands still."""
+
+    time: float = START
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@dataclass(slots=True)
+class FakeKeys:
+    """A key table in memory that counts look-ups and can be away."""
+
+    rows: dict[str, KeyRow] = field(default_factory=dict)
+    changed: list[str] = field(default_factory=list)
+    disabled: list[str] = field(default_factory=list)
+    away: bool = False
+    lookups: int = 0
+
+    def add(self, **changes: Any) -> NewKey:
+        """A new key of acme's ann."""
+        key = KEYS.make_key()
+        row = KeyRow(key.prefix, key.digest, "acme", "ann", "", ["caller"], None, datetime.fromtimestamp(START, UTC), None, None)
+        self.change(replace(row, **changes))
+        return key
+
+    def change(self, row: KeyRow) -> None:
+        self.rows[row.prefix] = row
+        self.changed.append(row.prefix)
+
+    async def find_key(self, prefix: str) -> KeyRow | None:
+        self.lookups += 1
+        await asyncio.sleep(0)
+        if self.away:
+            raise StoreAway
+        return self.rows.get(prefix)
+
+    async def read_changes(self, since: datetime) -> Changes:
+        if self.away:
+            raise StoreAway
+        return Changes(datetime.now(UTC), [self.rows[prefix] for prefix in self.changed], self.disabled)
+
+
+class Signer:
+    """An issuer's private keys and its key server."""
+
+    def __init__(self, *key_ids: str) -> None:
+        self.keys = {key_id: rsa.generate_private_key(65537, 2048) for key_id in key_ids}
+        self.fetches = 0
+        self.document: bytes | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def fetch(self, url: str) -> bytes:
+        """The JWKS, or whatever `document` is."""
+        self.fetches += 1
+        await self.gate.wait()
+        return self.key_set() if self.document is None else self.document
+
+    def key_set(self) -> bytes:
+        to_jwk = jwt.algorithms.RSAAlgorithm.to_jwk
+        entries = [{**json.loads(to_jwk(key.public_key())), "kid": key_id} for key_id, key in self.keys.items()]
+        return json.dumps({"keys": entries}).encode()
+
+    def public_pem(self, key_id: str) -> bytes:
+        return self.keys[key_id].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+    def sign(self, key_id: str = "k1", algorithm: str = "RS256", **claims: Any) -> str:
+        """A token for acme's ann; a claim of None is left out."""
+        return jwt.encode(claims_of(**claims), self.keys[key_id], algorithm, {"kid": key_id})
+
+
+def claims_of(**claims: Any) -> dict[str, Any]:
+    usual = {"iss": ISSUER.url, "aud": ISSUER.audience, "exp": START + 60, "tenant": "acme", "sub": "ann"}
+    return {name: value for name, value in {**usual, **claims}.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """An authenticator and what it stands on."""
+
+    clock: Clock
+    keys: FakeKeys
+    directory: Directory
+    authenticator: Authenticator
+
+    async def ask(self, *credentials: str | bytes) -> Principal:
+        """Identifies a caller who sends these `authorization` headers."""
+        return await self.authenticator.identify([("authorization", value) for value in credentials], {})
+
+
+async def build_gate(signer: Signer | None = None, *, issuers: Sequence[Issuer] = (ISSUER,), **options: Any) -> Gate:
+    """A gate that has polled once."""
+    clock, keys = Clock(), FakeKeys()
+    directory = Directory(keys, clock=clock, **options)
+    await directory.poll()
+    signer = signer or Signer()
+    tokens = TokenVerifier([(issuer, KeySet(issuer.url, issuer.algorithm, signer.fetch, clock)) for issuer in issuers], clock)
+    return Gate(clock, keys, directory, Authenticator(KEYS, directory, tokens, ServiceCertificates(SERVICES), now=clock))

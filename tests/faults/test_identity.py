@@ -30,6 +30,8 @@ from router.store.identity import IdentityStore
 from tests.bench.postgres import fresh_database, outage
 from tests.unit.router.auth.bench import KEYS, Signer, build_gate, claims_of
 
+pytestmark = pytest.mark.slow  # real servers, and bounds in real time
+
 GRANT = KeyGrant("acme", "ann", "laptop")
 
 

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pytest
+
 from router.ledger.ledger import Ledger
 from router.store.database import Database
 from router.store.rows import UsageRow
@@ -16,6 +18,8 @@ from router.store.usage import UsageStore
 from tests.bench.postgres import fresh_database, outage
 from tests.bench.waiting import until
 from tests.unit.router.ledger.entries import START, entry_of
+
+pytestmark = pytest.mark.slow  # real servers, and bounds in real time
 
 ALL = 200
 SINCE, UNTIL = (datetime.fromtimestamp(START + shift, UTC) for shift in (-9, 9))

@@ -22,6 +22,8 @@ from router.quota.redis import RedisStore
 from router.quota.scripts import StoreRefused
 from tests.unit.router.quota.redis_server import CROWD, HOLDER, RedisServer, RouterProcess
 
+pytestmark = pytest.mark.slow  # real servers, and bounds in real time
+
 DECISION_S = 0.1
 PATIENT_S = 5.0
 """A deadline for tests that are not about deadlines."""

@@ -35,7 +35,7 @@ LAYERS = (
     ("router.pipeline", "router.answer", "router.models"),
     (
         "router.admission",
-        "router.auth",
+        "router.auth", "router.ledger",
         "router.checks",
         "router.quota",
         "router.routing",

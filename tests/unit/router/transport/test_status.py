@@ -33,6 +33,9 @@ EVERY_ERROR = [
     errors.engine_failed(),
     errors.engine_refused(),
     errors.draining(),
+    errors.unauthenticated(),
+    errors.permission_denied("x"),
+    errors.identity_unknown(),
     errors.guide_invalid("position 3: unknown escape"),
     errors.internal(),
 ]

@@ -35,7 +35,8 @@ LAYERS = (
     ("router.pipeline", "router.answer", "router.models"),
     (
         "router.admission",
-        "router.auth", "router.ledger",
+        "router.auth",
+        "router.ledger",
         "router.checks",
         "router.quota",
         "router.routing",

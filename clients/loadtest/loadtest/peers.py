@@ -56,11 +56,12 @@ class Peer:
     package: str
     arguments: Callable[[Place], Sequence[str]]
     environment: Mapping[str, str] = field(default_factory=dict)
+    home: Path = HOME
 
     @property
     def folder(self) -> Path:
         """Its venv."""
-        return HOME / self.name
+        return self.home / self.name
 
     def is_installed(self) -> bool:
         """Whether `make bench-peers` has run."""

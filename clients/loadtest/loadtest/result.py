@@ -125,7 +125,7 @@ class Load:
     value: float
 
     def __str__(self) -> str:
-        return f"{self.value:g}/s" if self.kind == "open" else f"{self.value:g} callers"
+        return f"{self.value:.4g}/s" if self.kind == "open" else f"{self.value:g} callers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections import Counter, deque
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from loadtest.histogram import Histogram
@@ -24,6 +25,8 @@ from loadtest.request import Message, Request
 from loadtest.targets import Target
 
 WATCH_S = 0.1
+AHEAD, AHEAD_S = 64, 0.02
+"""Requests are made so many ahead, and only while the next is not due for so many seconds: long prompts take milliseconds to make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,10 @@ class Runner:
 
     async def play_open(self, requests: Iterable[Request], seconds: float | None = None) -> Run:
         """Sends each request when it is due and returns when all have ended. Figures are of the first `seconds`, else of the whole run."""
+        source = iter(requests)
+        ahead = deque(islice(source, AHEAD))
         began = time.perf_counter()
-        return await self._play(began, seconds, None, self._send_when_due(requests, began))
+        return await self._play(began, seconds, None, self._send_when_due(source, ahead, began))
 
     async def play_closed(self, requests: Iterable[Request], concurrency: int, seconds: float) -> Run:
         """So many callers take the requests one after the other, for so many seconds; when a request is due is not looked at."""
@@ -113,11 +118,16 @@ class Runner:
         end = time.perf_counter() if seconds is None else began + seconds
         return Run(self._records, began + self._warm_up_s, end, concurrency, self._promised - len(self._records), meter.lags)
 
-    async def _send_when_due(self, requests: Iterable[Request], began: float) -> None:
-        for request in requests:
+    async def _send_when_due(self, source: Iterator[Request], ahead: deque[Request], began: float) -> None:
+        while ahead:
+            request = ahead.popleft()
             due = began + request.at
+            while len(ahead) < AHEAD and time.perf_counter() < due - AHEAD_S and (more := next(source, None)) is not None:
+                ahead.append(more)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             self._launch(request, due)
+            if not ahead:
+                ahead.extend(islice(source, 1))
 
     def _launch(self, request: Request, due: float) -> asyncio.Task[None]:
         self._promised += sum(1 for _ in request.with_follow_ups())

@@ -27,6 +27,19 @@ async def test_an_open_loop_sends_when_due_whatever_the_server_does() -> None:
     assert [record.due - run.begin for record in run.records] == pytest.approx([at * 0.005 for at in range(10)])
 
 
+async def test_requests_are_made_ahead() -> None:
+    """Prompts that take 10 ms each to make, all due at once or every 30 ms, do not make sends late."""
+
+    def make(at: int) -> Request:
+        time.sleep(0.01)
+        return make_request(at, max(0, at - 10) * 0.03)
+
+    run = await Runner(ScriptedTarget(lambda request: [0.0]), Patience()).play_open(make(at) for at in range(80))
+    assert [record.number for record in run.records] == list(range(80))
+    delays = sorted(record.sent - record.due for record in run.records if record.sent is not None)
+    assert delays[40] < 0.01
+
+
 async def test_a_closed_loop_has_so_many_under_way() -> None:
     """Four callers, each with one request at a time, until the time is over."""
     running = most = 0

@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from loadtest.report.style import BLUE, GREEN, GREY, ORANGE, YELLOW, looks
 from loadtest.result import Distribution, Measures, Result, Slice
+from loadtest.tables import milliseconds
 
 BINS_PER_DECADE = 20
 
@@ -117,7 +118,7 @@ def _draw_histogram(axes: Any, values: Distribution) -> None:
 
 
 def _percentiles(values: Distribution) -> str:
-    told = ", ".join(f"{name} {share * 1e3:.3g}" for name, share in (("p50", values.p50), ("p99", values.p99)) if share is not None)
+    told = ", ".join(f"{name} {milliseconds(share)}" for name, share in (("p50", values.p50), ("p99", values.p99)) if share is not None)
     return told and f" ({told})"
 
 

@@ -12,7 +12,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from loadtest.record import Record
 from loadtest.request import Request
-from loadtest.targets.kserve import encode_words
+from loadtest.targets.kserve import Encode, encode_words
 from router.config import Timeouts
 from router.errors import TidegateError
 from router.model import GenerationRequest, Sampling, WorkerDelta, WorkerFinish
@@ -23,12 +23,13 @@ from router.upstream.link import LinkBroken
 class LaneTarget:
     """A worker, read through a lane."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, encode: Encode) -> None:
         self._lane = lane
+        self._encode = encode
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, address: str) -> AsyncIterator[LaneTarget]:
+    async def open(cls, address: str, encode: Encode = encode_words) -> AsyncIterator[LaneTarget]:
         """Attaches a lane; leaving closes it."""
         ready = asyncio.Event()
         async with grpc.aio.insecure_channel(address, options=(("grpc.max_receive_message_length", -1),)) as channel:
@@ -36,14 +37,14 @@ class LaneTarget:
             serving = asyncio.create_task(lane.serve())
             try:
                 await ready.wait()
-                yield cls(lane)
+                yield cls(lane, encode)
             finally:
                 serving.cancel()
                 with suppress(asyncio.CancelledError, LinkBroken, grpc.RpcError):
                     await serving
 
     async def run(self, request: Request, record: Record) -> None:
-        prompt = [number for message in request.messages for number in encode_words(message.content)]
+        prompt = [number for message in request.messages for number in self._encode(message.content)]
         asked = GenerationRequest(prompt, request.output_tokens, Sampling())
         record.send(time.perf_counter())
         try:

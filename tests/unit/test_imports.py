@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 # Where our code is, and by which name it is imported.
 PACKAGES = {
+    "clients/loadtest/loadtest": "loadtest",
     "clients/python/tidegate": "tidegate",
     "model_repository": "model_repository",
     "router": "router",
@@ -21,6 +22,7 @@ PACKAGES = {
 
 # What a package may import of ours. The router uses the generated stubs only; the commands of `server` are callers of the router.
 OURS = {
+    "loadtest": ("loadtest", "tidegate", "router", "server"),
     "tidegate": ("tidegate",),
     "model_repository": ("server",),
     "router": ("router", "tidegate.v1"),

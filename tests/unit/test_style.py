@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("router", "server", "clients/python/tidegate")
+FOLDERS = ("router", "server", "clients/python/tidegate", "clients/loadtest/loadtest")
 GENERATED = ROOT / "clients/python/tidegate/v1"
 
 MEDIAN_LINES = 10

@@ -82,7 +82,8 @@ async def run_bare(tokenizer: Tokenizer, folder: str) -> AsyncIterator[Bare]:
 
 async def compare(session: Session, bare: Bare, concurrency: int) -> tuple[float, float]:
     """Median tokens per second, served and bare, over rounds that take turns in going first."""
-    served, alone = [], []
+    served: list[float] = []
+    alone: list[float] = []
     for round_number in range(ROUNDS):
         questions = make_questions(concurrency, seed=1000 * concurrency + round_number)
         runs = [(served, run_served(session, questions)), (alone, bare.run(questions))]

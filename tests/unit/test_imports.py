@@ -91,7 +91,7 @@ def find_fault(it: Import) -> str | None:
     package = it.module.partition(".")[0]
     if not is_in(it.target, OURS[package]):
         return f"of ours, {package} may import {' and '.join(OURS[package])}"
-    return _find_layer_fault(it) if is_in(it.target, ("router",)) else None
+    return _find_layer_fault(it) if package == "router" and is_in(it.target, ("router",)) else None
 
 
 def _find_layer_fault(it: Import) -> str | None:

@@ -49,7 +49,7 @@ async def test_sixty_four_turns_answer_as_each_alone(stack: Stack) -> None:
     together = await asyncio.gather(*(_ask_all(stack.router, QUESTIONS[part::4]) for part in range(4)))
     texts = {question: text for part, answers in enumerate(together) for question, text in zip(QUESTIONS[part::4], answers, strict=True)}
     assert len(texts) == 64
-    alone = {question: await answer(stack.router, question, max_tokens=12) for question in QUESTIONS}
+    alone = {question: await answer(stack.router, question, max_tokens=8) for question in QUESTIONS}
     assert texts == alone
 
 
@@ -106,7 +106,7 @@ async def test_a_triton_client_without_a_lane_gets_the_stock_answer(stack: Stack
 
 async def _ask_all(target: str, questions: list[str]) -> list[str]:
     async with Client(target) as client, client.session() as session:
-        turns = [await session.start(user(question), max_output_tokens=12) for question in questions]
+        turns = [await session.start(user(question), max_output_tokens=8) for question in questions]
         return list(await asyncio.gather(*(turn.text() for turn in turns)))
 
 

@@ -23,7 +23,6 @@ from server.launch import Triton, TritonFailed
 from server.triton_options import TritonOptions
 
 SHARED_MEMORY = Path("/dev/shm")
-TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"
 CONFIG = """\
 name: "tiny"

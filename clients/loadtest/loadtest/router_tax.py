@@ -120,7 +120,7 @@ def tax_table(groups: Sequence[Sequence[tuple[str, Measures]]]) -> Table:
 
 def main() -> int:
     """Prints the table; the last line is the one to compare."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)  # a log file has no width of its own
     groups = [uvloop.run(bench(console)) for bench in (bench_ours, bench_peers)]
     console.print(tax_table(groups))
     costs = {name: run.processes[0].cpu_us_per_token for group in groups for name, run in group if run.processes}

@@ -61,7 +61,7 @@ class Answer:
     def _take_tokens(self, delta: WorkerDelta) -> None:
         """Called by the worker's link, once a step."""
         assert self._turn is not None, "started before it was submitted"
-        if delta.tokens and not self._turn.usage.completion_tokens:
+        if delta.tokens and not self._turn.has_tokens:
             self._metrics.first_token.labels(self._model).observe(self._clock.seconds())
             self.span.span.add_event("gen_ai.first_token")
         self._emit(self._turn.feed(delta))

@@ -35,6 +35,11 @@ class Turn:
         return self._ended
 
     @property
+    def has_tokens(self) -> bool:
+        """Whether the worker has brought any; asked in every step, so it makes no Usage."""
+        return self._completion_tokens > 0
+
+    @property
     def usage(self) -> Usage:
         """Tokens so far."""
         return Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)

@@ -98,13 +98,14 @@ def _read_entries(raw: Mapping[str, bytes], details: Mapping[int | None, Mapping
     log_probs = read_numbers(raw["output_log_probs"], "f") if "output_log_probs" in raw else None
     for number, count, code in zip(read_numbers(raw["request"], "q"), read_numbers(raw["counts"], "i"), raw["finish"], strict=True):
         span = slice(at, at := at + count)
-        finish, detail = WorkerFinish(code), details.get(number, _NO_DETAIL)
+        finish, detail = _FINISHES[code], details.get(number, _NO_DETAIL)
         refusal = detail.get("error", "") if finish is WorkerFinish.REFUSED else ""
         yield number, WorkerDelta(tokens[span], finish, log_probs and log_probs[span], detail.get("cached_tokens"), refusal)
     if at != len(tokens):
         raise ValueError("counts and tokens differ")
 
 
+_FINISHES = {finish.value: finish for finish in WorkerFinish}
 _NO_DETAIL: Mapping[str, Any] = {}
 
 

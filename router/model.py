@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -69,6 +69,14 @@ class Guide:
     text: str = ""
 
 
+class Priority(Enum):
+    """How urgent a turn is among those of its own tenant that wait. Between tenants only use and weight decide."""
+
+    INTERACTIVE = "interactive"
+    STANDARD = "standard"
+    BATCH = "batch"
+
+
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
     """What a caller asks for. Not checked yet; see checks.py."""
@@ -82,14 +90,29 @@ class TurnRequest:
     guide: Guide | None = None
     logprobs: bool = False
     has_tools: bool = False
+    priority: Priority = Priority.INTERACTIVE
+    max_wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a caller shows: its headers as they came, in pairs so that one sent twice is seen, and what TLS says of the other side."""
+
+    headers: Sequence[tuple[str, str | bytes]] = ()
+    peer: Mapping[str, Iterable[bytes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The RPC that a turn belongs to: an id for logs and support, and the caller's W3C trace headers."""
+    """The RPC or HTTP request that a turn belongs to: an id for logs and support, W3C trace headers, and what says who is calling.
+
+    `deadline_s` is a time of the monotonic clock after which nobody wants the answer any more.
+    """
 
     request_id: str
     trace_headers: dict[str, str] = field(default_factory=dict)
+    credentials: Credentials = Credentials()
+    deadline_s: float | None = None
 
 
 class FinishReason(Enum):
@@ -98,16 +121,37 @@ class FinishReason(Enum):
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
+    BUDGET = "budget"
+
+
+class Queued(NamedTuple):
+    """The turn waits: turns in front of it, and seconds until it begins; one wait in ten is below `low_s`, one above `high_s`."""
+
+    position: int
+    eta_s: float
+    low_s: float
+    high_s: float
+
+
+class Allowance(NamedTuple):
+    """One limit of the caller's quotas and what was left of it when the turn had been booked."""
+
+    subject: str
+    name: str
+    limit: int
+    left: int
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A worker has taken the turn."""
+    """A worker has taken the turn, which the ledger knows as `turn_id`."""
 
     model: str
     worker: str
     prompt_tokens: int
     max_output_tokens: int
+    turn_id: str = ""
+    allowances: tuple[Allowance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +201,7 @@ class Failed:
     error: TidegateError
 
 
-TurnEvent = Started | TextDelta | Logprobs | Usage | Finished | Failed
+TurnEvent = Queued | Started | TextDelta | Logprobs | Usage | Finished | Failed
 
 Sink = Callable[[Sequence[TurnEvent]], None]
 """Takes a turn's events, oldest first, without waiting."""
@@ -179,7 +223,8 @@ class WorkerFinish(IntEnum):
 class WorkerDelta(NamedTuple):
     """What a worker brought for one generation; a NamedTuple because one is made per running turn and engine step.
 
-    `log_probs` aligns with `tokens`. `cached_tokens` and `refusal`, a worker's words about a request it did not take, come with the last.
+    `log_probs` aligns with `tokens`. The rest comes with the last: `refusal` is a worker's words about a request it did not take, and
+    times are in seconds, zero where the worker does not say.
     """
 
     tokens: Sequence[int]
@@ -187,6 +232,8 @@ class WorkerDelta(NamedTuple):
     log_probs: Sequence[float] | None = None
     cached_tokens: int | None = None
     refusal: str = ""
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

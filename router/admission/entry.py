@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
-
-class Priority(Enum):
-    """How urgent a turn is among those of its own tenant. Between tenants only use and weight decide."""
-
-    INTERACTIVE = "interactive"
-    STANDARD = "standard"
-    BATCH = "batch"
+from router.model import Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +55,6 @@ class Span(NamedTuple):
     low: float
     mid: float
     high: float
-
-
-class Queued(NamedTuple):
-    """What a waiting turn is told: turns in front of it, and seconds until it begins."""
-
-    position: int
-    eta_s: float
-    low_s: float
-    high_s: float
 
 
 class Work(NamedTuple):

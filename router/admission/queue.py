@@ -11,11 +11,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
 
-from router.admission.entry import Entry, Queued, QueueLimits
+from router.admission.entry import Entry, QueueLimits
 from router.admission.estimate import TimeModel
 from router.admission.fair import Bill, Prices
 from router.admission.line import Ticket
 from router.admission.turnstile import Turnstile
+from router.model import Queued
 
 TICK_S = 0.4
 """How often a waiting turn hears of its place. Less than the half second that is promised, for a loop that is late."""

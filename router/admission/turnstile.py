@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from router.admission.bars import Wait
-from router.admission.entry import Entry, Queued, QueueLimits, Work
+from router.admission.entry import Entry, QueueLimits, Work
 from router.admission.estimate import Forecast, TimeModel
 from router.admission.fair import Account, Prices
 from router.admission.line import Line, Ticket
 from router.admission.refusals import deadline_passed, deadline_unreachable, queue_full, tenant_queue_full, waited_too_long
 from router.errors import TidegateError
+from router.model import Queued
 
 
 class Turnstile:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from router.auth.principal import Principal
 
-Peer = Mapping[str, Sequence[bytes]]
+Peer = Mapping[str, Iterable[bytes]]
 """What gRPC's `auth_context()` says of the other side; empty without TLS."""
 
 _NAME_PROPERTIES = ("peer_spiffe_id", "peer_uri", "peer_dns")

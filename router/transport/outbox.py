@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from tidegate.v1 import event_pb2 as pb
 from tidegate.v1.chat_service_pb2 import ConverseResponse, StreamResponse
 
-from router.model import Failed, Finished, FinishReason, Logprobs, Started, TextDelta, TokenLogprob, TurnEvent, Usage
+from router.model import Failed, Finished, FinishReason, Logprobs, Queued, Started, TextDelta, TokenLogprob, TurnEvent, Usage
 from router.transport.status import to_status
 
 Frame = TypeVar("Frame", bound=ConverseResponse | StreamResponse)
@@ -115,10 +115,21 @@ def write_usage(target: pb.Usage, usage: Usage) -> None:
     target.cached_tokens = usage.cached_tokens
 
 
+def write_queued(target: pb.Queued, queued: Queued) -> None:
+    """Fills a Queued message."""
+    target.position = queued.position
+    target.eta.FromMilliseconds(round(queued.eta_s * 1000))
+    target.eta_low.FromMilliseconds(round(queued.low_s * 1000))
+    target.eta_high.FromMilliseconds(round(queued.high_s * 1000))
+
+
 def write_started(target: pb.Started, started: Started) -> None:
     """Fills a Started message."""
     target.model, target.worker = started.model, started.worker
     target.prompt_tokens, target.max_output_tokens = started.prompt_tokens, started.max_output_tokens
+    target.turn_id = started.turn_id
+    for allowance in started.allowances:
+        target.allowances.add(subject=allowance.subject, name=allowance.name, limit=allowance.limit, remaining=allowance.left)
 
 
 def write_logprobs(target: Any, tokens: Sequence[TokenLogprob]) -> None:
@@ -143,9 +154,11 @@ FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
     FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
+    FinishReason.BUDGET: pb.FINISH_REASON_BUDGET,
 }
 
 _WRITERS: dict[type, Callable[[pb.Event, Any, str], None]] = {
+    Queued: lambda event, queued, _: write_queued(event.queued, queued),
     Started: lambda event, started, _: write_started(event.started, started),
     Logprobs: lambda event, logprobs, _: write_logprobs(event.logprobs.tokens, logprobs.tokens),
     Usage: lambda event, usage, _: write_usage(event.usage, usage),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from google.protobuf.message import DecodeError
 from tidegate.v1 import turn_pb2 as pb
 
 from router.errors import CallerError, protocol_violated
-from router.model import Call, Guide, GuideKind, Message, Role, Sampling, ToolCall, TurnRequest
+from router.model import Call, Credentials, Guide, GuideKind, Message, Priority, Role, Sampling, ToolCall, TurnRequest
 
 REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -66,12 +67,20 @@ def open_call(context: grpc.aio.ServicerContext[Any, Any]) -> Call:
 
     The caller's `x-request-id` is kept when it is harmless in logs and headers, else replaced.
     """
-    metadata = dict(context.invocation_metadata() or ())
-    given = str(metadata.get(REQUEST_ID, ""))
-    request_id = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
-    call = Call(request_id, {key: str(metadata[key]) for key in _TRACE_HEADERS if key in metadata})
+    headers = tuple(context.invocation_metadata() or ())
+    left_s = context.time_remaining()
+    call = describe_call(headers, Credentials(headers, context.auth_context()), None if left_s is None else time.monotonic() + left_s)
     _CALL.set(call)
     return call
+
+
+def describe_call(headers: Sequence[tuple[str, str | bytes]], credentials: Credentials, deadline_s: float | None = None) -> Call:
+    """A call from its headers, whose names are in lower case, whichever door it came by."""
+    values = dict(headers)
+    given = str(values.get(REQUEST_ID, ""))
+    request_id = given if _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+    trace = {key: str(values[key]) for key in _TRACE_HEADERS if key in values}
+    return Call(request_id, trace, credentials, deadline_s)
 
 
 def current_call() -> Call:
@@ -98,6 +107,8 @@ def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling 
         guide=_read_guide(spec.response_format),
         logprobs=spec.logprobs,
         has_tools=bool(spec.tools),
+        priority=_PRIORITIES.get(spec.priority, Priority.INTERACTIVE),
+        max_wait_s=spec.max_wait.ToTimedelta().total_seconds() if spec.HasField("max_wait") else None,
     )
 
 
@@ -131,6 +142,11 @@ _GUIDES = {
     "json_schema": GuideKind.JSON_SCHEMA,
     "regex": GuideKind.REGEX,
     "grammar": GuideKind.GRAMMAR,
+}
+_PRIORITIES = {
+    pb.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
+    pb.PRIORITY_STANDARD: Priority.STANDARD,
+    pb.PRIORITY_BATCH: Priority.BATCH,
 }
 _SAMPLING = tuple(field.name for field in pb.Sampling.DESCRIPTOR.fields)
 _ROLES = {

@@ -100,7 +100,8 @@ def _read_entries(raw: Mapping[str, bytes], details: Mapping[int | None, Mapping
         span = slice(at, at := at + count)
         finish, detail = _FINISHES[code], details.get(number, _NO_DETAIL)
         refusal = detail.get("error", "") if finish is WorkerFinish.REFUSED else ""
-        yield number, WorkerDelta(tokens[span], finish, log_probs and log_probs[span], detail.get("cached_tokens"), refusal)
+        times = detail.get("prefill_ns", 0) / 1e9, detail.get("decode_ns", 0) / 1e9
+        yield number, WorkerDelta(tokens[span], finish, log_probs and log_probs[span], detail.get("cached_tokens"), refusal, *times)
     if at != len(tokens):
         raise ValueError("counts and tokens differ")
 

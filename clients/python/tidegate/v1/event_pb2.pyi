@@ -71,26 +71,46 @@ class Ready(_message.Message):
     def __init__(self, stream_id: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
 
 class Queued(_message.Message):
-    __slots__ = ("position", "eta")
+    __slots__ = ("position", "eta", "eta_low", "eta_high")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ETA_FIELD_NUMBER: _ClassVar[int]
+    ETA_LOW_FIELD_NUMBER: _ClassVar[int]
+    ETA_HIGH_FIELD_NUMBER: _ClassVar[int]
     position: int
     eta: _duration_pb2.Duration
-    def __init__(self, position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    eta_low: _duration_pb2.Duration
+    eta_high: _duration_pb2.Duration
+    def __init__(self, position: _Optional[int] = ..., eta: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., eta_low: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., eta_high: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Started(_message.Message):
-    __slots__ = ("model", "worker", "cached_tokens", "prompt_tokens", "max_output_tokens")
+    __slots__ = ("model", "worker", "cached_tokens", "prompt_tokens", "max_output_tokens", "turn_id", "allowances")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    ALLOWANCES_FIELD_NUMBER: _ClassVar[int]
     model: str
     worker: str
     cached_tokens: int
     prompt_tokens: int
     max_output_tokens: int
-    def __init__(self, model: _Optional[str] = ..., worker: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ...) -> None: ...
+    turn_id: str
+    allowances: _containers.RepeatedCompositeFieldContainer[Allowance]
+    def __init__(self, model: _Optional[str] = ..., worker: _Optional[str] = ..., cached_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., turn_id: _Optional[str] = ..., allowances: _Optional[_Iterable[_Union[Allowance, _Mapping]]] = ...) -> None: ...
+
+class Allowance(_message.Message):
+    __slots__ = ("subject", "name", "limit", "remaining")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    name: str
+    limit: int
+    remaining: int
+    def __init__(self, subject: _Optional[str] = ..., name: _Optional[str] = ..., limit: _Optional[int] = ..., remaining: _Optional[int] = ...) -> None: ...
 
 class TextDelta(_message.Message):
     __slots__ = ("text",)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from router.admission.entry import Entry, Queued, QueueLimits
+from router.admission.entry import Entry, QueueLimits
 from router.admission.estimate import TimeModel, Timing
 from router.admission.fair import Prices
 from router.admission.line import Ticket
 from router.admission.turnstile import Turnstile
+from router.model import Queued
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.admission.entry import Entry, Priority, QueueLimits
+from router.admission.entry import Entry, QueueLimits
 from router.admission.estimate import TimeModel
 from router.admission.fair import Prices
 from router.admission.line import Ticket
 from router.admission.turnstile import Turnstile
 from router.errors import Code, TidegateError
+from router.model import Priority
 from tests.unit.router.admission.engine import Arrival, Engine
 
 

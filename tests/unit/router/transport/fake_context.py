@@ -22,6 +22,12 @@ class FakeContext:
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata
 
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
+    def time_remaining(self) -> float | None:
+        return None
+
     async def write(self, response: Any) -> None:
         self.written.put_nowait(response)
 

@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
 from tidegate.v1 import event_pb2 as _event_pb2
 from tidegate.v1 import turn_pb2 as _turn_pb2
 from google.protobuf.internal import containers as _containers
@@ -21,12 +24,24 @@ class ConverseRequest(_message.Message):
     def __init__(self, setup: _Optional[_Union[Setup, _Mapping]] = ..., start: _Optional[_Union[StartTurn, _Mapping]] = ..., cancel: _Optional[_Union[CancelTurn, _Mapping]] = ..., tool_results: _Optional[_Union[ToolResults, _Mapping]] = ...) -> None: ...
 
 class Setup(_message.Message):
-    __slots__ = ("model", "sampling")
+    __slots__ = ("model", "sampling", "resume_for", "resume")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FOR_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     model: str
     sampling: _turn_pb2.Sampling
-    def __init__(self, model: _Optional[str] = ..., sampling: _Optional[_Union[_turn_pb2.Sampling, _Mapping]] = ...) -> None: ...
+    resume_for: _duration_pb2.Duration
+    resume: Resume
+    def __init__(self, model: _Optional[str] = ..., sampling: _Optional[_Union[_turn_pb2.Sampling, _Mapping]] = ..., resume_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("stream_id", "after_sequence")
+    STREAM_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    stream_id: str
+    after_sequence: int
+    def __init__(self, stream_id: _Optional[str] = ..., after_sequence: _Optional[int] = ...) -> None: ...
 
 class StartTurn(_message.Message):
     __slots__ = ("turn", "spec")
@@ -59,10 +74,12 @@ class ToolResult(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
 
 class ConverseResponse(_message.Message):
-    __slots__ = ("events",)
+    __slots__ = ("events", "sequence")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[_event_pb2.Event]
-    def __init__(self, events: _Optional[_Iterable[_Union[_event_pb2.Event, _Mapping]]] = ...) -> None: ...
+    sequence: int
+    def __init__(self, events: _Optional[_Iterable[_Union[_event_pb2.Event, _Mapping]]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class CompleteRequest(_message.Message):
     __slots__ = ("spec",)

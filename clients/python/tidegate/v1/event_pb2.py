@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidegate/v1/event.proto\x12\x0btidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\"\xdb\x04\n\x05\x45vent\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12#\n\x05ready\x18\x03 \x01(\x0b\x32\x12.tidegate.v1.ReadyH\x00\x12%\n\x06queued\x18\x04 \x01(\x0b\x32\x13.tidegate.v1.QueuedH\x00\x12\'\n\x07started\x18\x05 \x01(\x0b\x32\x14.tidegate.v1.StartedH\x00\x12,\n\ntext_delta\x18\x06 \x01(\x0b\x32\x16.tidegate.v1.TextDeltaH\x00\x12\x35\n\x0ftool_call_delta\x18\x07 \x01(\x0b\x32\x1a.tidegate.v1.ToolCallDeltaH\x00\x12)\n\x08logprobs\x18\x08 \x01(\x0b\x32\x15.tidegate.v1.LogprobsH\x00\x12-\n\nmoderation\x18\t \x01(\x0b\x32\x17.tidegate.v1.ModerationH\x00\x12)\n\x08\x64\x65graded\x18\n \x01(\x0b\x32\x15.tidegate.v1.DegradedH\x00\x12#\n\x05usage\x18\x0b \x01(\x0b\x32\x12.tidegate.v1.UsageH\x00\x12)\n\x08\x66inished\x18\x0c \x01(\x0b\x32\x15.tidegate.v1.FinishedH\x00\x12%\n\x06\x66\x61iled\x18\r \x01(\x0b\x32\x13.tidegate.v1.FailedH\x00\x12+\n\theartbeat\x18\x0e \x01(\x0b\x32\x16.tidegate.v1.HeartbeatH\x00\x12&\n\x07go_away\x18\x0f \x01(\x0b\x32\x13.tidegate.v1.GoAwayH\x00\x42\x07\n\x05\x65vent\")\n\x05Ready\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\"\x9b\x01\n\x06Queued\x12\x10\n\x08position\x18\x01 \x01(\r\x12&\n\x03\x65ta\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x65ta_low\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x65ta_high\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xae\x01\n\x07Started\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x19\n\x11max_output_tokens\x18\x05 \x01(\r\x12\x0f\n\x07turn_id\x18\x06 \x01(\t\x12*\n\nallowances\x18\x07 \x03(\x0b\x32\x16.tidegate.v1.Allowance\"L\n\tAllowance\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x04\x12\x11\n\tremaining\x18\x04 \x01(\x04\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"U\n\rToolCallDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x04 \x01(\t\"5\n\x08Logprobs\x12)\n\x06tokens\x18\x01 \x03(\x0b\x32\x19.tidegate.v1.TokenLogprob\"F\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x13\n\x0btoken_bytes\x18\x02 \x01(\x0c\x12\x0f\n\x07logprob\x18\x03 \x01(\x02\"/\n\nModeration\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x0f\n\x07\x62locked\x18\x02 \x01(\x08\"@\n\x08\x44\x65graded\x12\x12\n\nfrom_model\x18\x01 \x01(\t\x12\x10\n\x08to_model\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"J\n\x08\x46inished\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.tidegate.v1.FinishReason\x12\x0c\n\x04stop\x18\x02 \x01(\t\",\n\x06\x46\x61iled\x12\"\n\x06status\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\"\x0b\n\tHeartbeat\"2\n\x06GoAway\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration*\xd6\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x03\x12\x1c\n\x18\x46INISH_REASON_TOOL_CALLS\x10\x04\x12 \n\x1c\x46INISH_REASON_CONTENT_FILTER\x10\x05\x12\x18\n\x14\x46INISH_REASON_BUDGET\x10\x06\x42?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidegate/v1/event.proto\x12\x0btidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\"\xdb\x04\n\x05\x45vent\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12#\n\x05ready\x18\x03 \x01(\x0b\x32\x12.tidegate.v1.ReadyH\x00\x12%\n\x06queued\x18\x04 \x01(\x0b\x32\x13.tidegate.v1.QueuedH\x00\x12\'\n\x07started\x18\x05 \x01(\x0b\x32\x14.tidegate.v1.StartedH\x00\x12,\n\ntext_delta\x18\x06 \x01(\x0b\x32\x16.tidegate.v1.TextDeltaH\x00\x12\x35\n\x0ftool_call_delta\x18\x07 \x01(\x0b\x32\x1a.tidegate.v1.ToolCallDeltaH\x00\x12)\n\x08logprobs\x18\x08 \x01(\x0b\x32\x15.tidegate.v1.LogprobsH\x00\x12-\n\nmoderation\x18\t \x01(\x0b\x32\x17.tidegate.v1.ModerationH\x00\x12)\n\x08\x64\x65graded\x18\n \x01(\x0b\x32\x15.tidegate.v1.DegradedH\x00\x12#\n\x05usage\x18\x0b \x01(\x0b\x32\x12.tidegate.v1.UsageH\x00\x12)\n\x08\x66inished\x18\x0c \x01(\x0b\x32\x15.tidegate.v1.FinishedH\x00\x12%\n\x06\x66\x61iled\x18\r \x01(\x0b\x32\x13.tidegate.v1.FailedH\x00\x12+\n\theartbeat\x18\x0e \x01(\x0b\x32\x16.tidegate.v1.HeartbeatH\x00\x12&\n\x07go_away\x18\x0f \x01(\x0b\x32\x13.tidegate.v1.GoAwayH\x00\x42\x07\n\x05\x65vent\"X\n\x05Ready\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12-\n\nresume_for\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x9b\x01\n\x06Queued\x12\x10\n\x08position\x18\x01 \x01(\r\x12&\n\x03\x65ta\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x65ta_low\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x65ta_high\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xae\x01\n\x07Started\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x19\n\x11max_output_tokens\x18\x05 \x01(\r\x12\x0f\n\x07turn_id\x18\x06 \x01(\t\x12*\n\nallowances\x18\x07 \x03(\x0b\x32\x16.tidegate.v1.Allowance\"L\n\tAllowance\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x04\x12\x11\n\tremaining\x18\x04 \x01(\x04\"\x19\n\tTextDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\"U\n\rToolCallDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x04 \x01(\t\"5\n\x08Logprobs\x12)\n\x06tokens\x18\x01 \x03(\x0b\x32\x19.tidegate.v1.TokenLogprob\"F\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x13\n\x0btoken_bytes\x18\x02 \x01(\x0c\x12\x0f\n\x07logprob\x18\x03 \x01(\x02\"/\n\nModeration\x12\x10\n\x08\x63\x61tegory\x18\x01 \x01(\t\x12\x0f\n\x07\x62locked\x18\x02 \x01(\x08\"@\n\x08\x44\x65graded\x12\x12\n\nfrom_model\x18\x01 \x01(\t\x12\x10\n\x08to_model\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"J\n\x08\x46inished\x12\x30\n\rfinish_reason\x18\x01 \x01(\x0e\x32\x19.tidegate.v1.FinishReason\x12\x0c\n\x04stop\x18\x02 \x01(\t\",\n\x06\x46\x61iled\x12\"\n\x06status\x18\x01 \x01(\x0b\x32\x12.google.rpc.Status\"\x0b\n\tHeartbeat\"2\n\x06GoAway\x12(\n\x05grace\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration*\xd6\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x03\x12\x1c\n\x18\x46INISH_REASON_TOOL_CALLS\x10\x04\x12 \n\x1c\x46INISH_REASON_CONTENT_FILTER\x10\x05\x12\x18\n\x14\x46INISH_REASON_BUDGET\x10\x06\x42?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,38 +34,38 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidegate.v1.event_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.tidegate.v1P\001Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1'
-  _globals['_FINISHREASON']._serialized_start=1785
-  _globals['_FINISHREASON']._serialized_end=1999
+  _globals['_FINISHREASON']._serialized_start=1832
+  _globals['_FINISHREASON']._serialized_end=2046
   _globals['_EVENT']._serialized_start=98
   _globals['_EVENT']._serialized_end=701
   _globals['_READY']._serialized_start=703
-  _globals['_READY']._serialized_end=744
-  _globals['_QUEUED']._serialized_start=747
-  _globals['_QUEUED']._serialized_end=902
-  _globals['_STARTED']._serialized_start=905
-  _globals['_STARTED']._serialized_end=1079
-  _globals['_ALLOWANCE']._serialized_start=1081
-  _globals['_ALLOWANCE']._serialized_end=1157
-  _globals['_TEXTDELTA']._serialized_start=1159
-  _globals['_TEXTDELTA']._serialized_end=1184
-  _globals['_TOOLCALLDELTA']._serialized_start=1186
-  _globals['_TOOLCALLDELTA']._serialized_end=1271
-  _globals['_LOGPROBS']._serialized_start=1273
-  _globals['_LOGPROBS']._serialized_end=1326
-  _globals['_TOKENLOGPROB']._serialized_start=1328
-  _globals['_TOKENLOGPROB']._serialized_end=1398
-  _globals['_MODERATION']._serialized_start=1400
-  _globals['_MODERATION']._serialized_end=1447
-  _globals['_DEGRADED']._serialized_start=1449
-  _globals['_DEGRADED']._serialized_end=1513
-  _globals['_USAGE']._serialized_start=1515
-  _globals['_USAGE']._serialized_end=1595
-  _globals['_FINISHED']._serialized_start=1597
-  _globals['_FINISHED']._serialized_end=1671
-  _globals['_FAILED']._serialized_start=1673
-  _globals['_FAILED']._serialized_end=1717
-  _globals['_HEARTBEAT']._serialized_start=1719
-  _globals['_HEARTBEAT']._serialized_end=1730
-  _globals['_GOAWAY']._serialized_start=1732
-  _globals['_GOAWAY']._serialized_end=1782
+  _globals['_READY']._serialized_end=791
+  _globals['_QUEUED']._serialized_start=794
+  _globals['_QUEUED']._serialized_end=949
+  _globals['_STARTED']._serialized_start=952
+  _globals['_STARTED']._serialized_end=1126
+  _globals['_ALLOWANCE']._serialized_start=1128
+  _globals['_ALLOWANCE']._serialized_end=1204
+  _globals['_TEXTDELTA']._serialized_start=1206
+  _globals['_TEXTDELTA']._serialized_end=1231
+  _globals['_TOOLCALLDELTA']._serialized_start=1233
+  _globals['_TOOLCALLDELTA']._serialized_end=1318
+  _globals['_LOGPROBS']._serialized_start=1320
+  _globals['_LOGPROBS']._serialized_end=1373
+  _globals['_TOKENLOGPROB']._serialized_start=1375
+  _globals['_TOKENLOGPROB']._serialized_end=1445
+  _globals['_MODERATION']._serialized_start=1447
+  _globals['_MODERATION']._serialized_end=1494
+  _globals['_DEGRADED']._serialized_start=1496
+  _globals['_DEGRADED']._serialized_end=1560
+  _globals['_USAGE']._serialized_start=1562
+  _globals['_USAGE']._serialized_end=1642
+  _globals['_FINISHED']._serialized_start=1644
+  _globals['_FINISHED']._serialized_end=1718
+  _globals['_FAILED']._serialized_start=1720
+  _globals['_FAILED']._serialized_end=1764
+  _globals['_HEARTBEAT']._serialized_start=1766
+  _globals['_HEARTBEAT']._serialized_end=1777
+  _globals['_GOAWAY']._serialized_start=1779
+  _globals['_GOAWAY']._serialized_end=1829
 # @@protoc_insertion_point(module_scope)

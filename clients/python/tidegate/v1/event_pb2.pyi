@@ -63,12 +63,14 @@ class Event(_message.Message):
     def __init__(self, turn: _Optional[int] = ..., sequence: _Optional[int] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., queued: _Optional[_Union[Queued, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., text_delta: _Optional[_Union[TextDelta, _Mapping]] = ..., tool_call_delta: _Optional[_Union[ToolCallDelta, _Mapping]] = ..., logprobs: _Optional[_Union[Logprobs, _Mapping]] = ..., moderation: _Optional[_Union[Moderation, _Mapping]] = ..., degraded: _Optional[_Union[Degraded, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("stream_id", "model")
+    __slots__ = ("stream_id", "model", "resume_for")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FOR_FIELD_NUMBER: _ClassVar[int]
     stream_id: str
     model: str
-    def __init__(self, stream_id: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    resume_for: _duration_pb2.Duration
+    def __init__(self, stream_id: _Optional[str] = ..., model: _Optional[str] = ..., resume_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Queued(_message.Message):
     __slots__ = ("position", "eta", "eta_low", "eta_high")

@@ -40,11 +40,11 @@ class IdentityStore:
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
-    async def put_tenant(self, tenant: str, name: str) -> None:
-        """Adds a tenant, or renames it."""
-        await self._queries.execute(
-            "INSERT INTO tenants (id, name) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET name = excluded.name", [tenant, name]
-        )
+    async def put_tenant(self, tenant: str, name: str, weight: float | None = None) -> None:
+        """Adds a tenant, or changes it. A weight of None is 1 for a new tenant, and no change for another."""
+        statement = """INSERT INTO tenants AS t (id, name, weight) VALUES (%(id)s, %(name)s, coalesce(%(weight)s, 1))
+                       ON CONFLICT (id) DO UPDATE SET name = excluded.name, weight = coalesce(%(weight)s, t.weight)"""
+        await self._queries.execute(statement, {"id": tenant, "name": name, "weight": weight})
 
     async def disable_tenant(self, tenant: str, *, disabled: bool = True) -> bool:
         """Shuts a tenant out, or lets it in again. Whether there is such a tenant."""
@@ -53,7 +53,7 @@ class IdentityStore:
 
     async def list_tenants(self) -> list[TenantRow]:
         """All tenants by id."""
-        return await self._queries.fetch(TenantRow, "SELECT id, name, created_at, disabled_at FROM tenants ORDER BY id")
+        return await self._queries.fetch(TenantRow, "SELECT id, name, weight, created_at, disabled_at FROM tenants ORDER BY id")
 
     async def put_user(self, tenant: str, user: str, name: str) -> None:
         """Adds a user, or renames it. Raises CallerError when there is no such tenant."""

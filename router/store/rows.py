@@ -11,10 +11,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """A customer of the installation: what quotas, fairness and bills are about."""
+    """A customer of the installation: what quotas, fairness and bills are about. `weight` is its share of busy workers, against others'."""
 
     id: str
     name: str
+    weight: float
     created_at: datetime
     disabled_at: datetime | None
 

@@ -1,8 +1,8 @@
-"""Queries on the terms of service: quotas and prices."""
+"""Queries on the terms of service: quotas and prices, and a number that rises with every change of them."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import psycopg
 
@@ -28,6 +28,22 @@ _ADD_PRICE = """
     VALUES (%(model)s, %(valid_from)s, %(prompt)s, %(cached)s, %(completion)s)
     ON CONFLICT DO NOTHING
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    version: int
+
+
+class TermsStore:
+    """All terms at once. Every method raises StoreAway."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    async def read_version(self) -> int:
+        """A number that rises with every change of tenants, quotas and prices. Read it first and them after: then none is missed."""
+        return (await self._queries.fetch(_Version, "SELECT version FROM terms_version"))[0].version
 
 
 class QuotaStore:

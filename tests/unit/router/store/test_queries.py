@@ -15,7 +15,7 @@ from router.store.audit import AuditStore
 from router.store.database import Database, StoreAway
 from router.store.identity import IdentityStore
 from router.store.rows import KeyRow, PriceRow, QuotaRow
-from router.store.terms import PriceStore, QuotaStore
+from router.store.terms import PriceStore, QuotaStore, TermsStore
 from tests.bench.postgres import fresh_database, outage
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -111,6 +111,52 @@ async def test_a_price_is_not_changed_after_the_fact() -> None:
         assert await store.add(price)
         assert not await store.add(PriceRow("m", NOW, Decimal(9), Decimal(9), Decimal(9)))
         assert await store.list_all() == [price]
+
+
+async def test_a_tenants_weight_is_one_until_it_is_set_and_stays_when_it_is_not() -> None:
+    """A tenant is renamed without losing its share."""
+    async with fresh_database() as (database, _):
+        store = await add_owner(database)
+        for weight, expected in ((None, 1.0), (2.5, 2.5), (None, 2.5)):
+            await store.put_tenant("acme", "Acme", weight)
+            assert [tenant.weight for tenant in await store.list_tenants()] == [expected]
+
+
+async def test_a_weight_that_would_break_fairness_is_refused() -> None:
+    """By the database too, which an operator may change by hand."""
+    async with fresh_database() as (database, _):
+        for weight in (0.0, -1.0, float("nan"), float("inf")):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                await IdentityStore(database).put_tenant("acme", "Acme", weight)
+
+
+async def test_every_change_of_terms_raises_their_version() -> None:
+    """Whoever makes it, and only when it is there to be read; users and keys are not terms."""
+    async with fresh_database() as (database, _):
+        store, terms, seen = await add_owner(database), TermsStore(database), [0]
+        price = PriceRow("m", NOW, Decimal("1"), Decimal("0.1"), Decimal("2"))
+
+        async def is_raised() -> bool:
+            seen.append(await terms.read_version())
+            return seen[-1] > seen[-2]
+
+        assert await is_raised()
+        for change in (
+            store.put_tenant("acme", "Acme"),
+            store.disable_tenant("acme"),
+            QuotaStore(database).put(QuotaRow("acme", requests_per_minute=5)),
+            QuotaStore(database).delete("acme"),
+            PriceStore(database).add(price),
+        ):
+            await change
+            assert await is_raised()
+        await store.put_user("acme", "bob", "Bob")
+        await store.add_key(key_of("p1"))
+        assert not await is_raised()
+        async with database.transact() as transaction:
+            await QuotaStore(transaction).put(QuotaRow("acme", requests_per_minute=0))
+            assert not await is_raised()
+        assert await is_raised()
 
 
 async def test_a_change_and_its_audit_line_are_one() -> None:

@@ -14,6 +14,8 @@ import uvloop
 
 from router.app import build
 from router.config import Config, ConfigInvalid, load_config
+from router.errors import StartFailed
+from router.first_key import make_operator_key
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,15 +23,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tidegate router", description="Run the router.")
     parser.add_argument("config", type=Path, help="TOML file; see router/config.py")
     parser.add_argument("--print-config", action="store_true", help="print the configuration in force, then exit")
+    parser.add_argument("--new-operator-key", metavar="NAME", help="print a new key that may do everything, then exit")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = load_config(arguments.config)
         if arguments.print_config:
             print(config.model_dump_json(indent=2))
-            return 0
-        uvloop.run(serve(config))
-    except ConfigInvalid as error:
+        elif arguments.new_operator_key:
+            print(uvloop.run(make_operator_key(config, arguments.new_operator_key)))
+        else:
+            uvloop.run(serve(config))
+    except (ConfigInvalid, StartFailed) as error:
         print(f"tidegate router: {error}", file=sys.stderr)
         return 2
     return 0

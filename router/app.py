@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, fields
@@ -26,17 +27,31 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from prometheus_client import CollectorRegistry, start_http_server
 from tidegate.v1 import chat_service_pb2_grpc
 
-from router.config import Config, ConfigInvalid, Telemetry
+from router.admission.entry import QueueLimits
+from router.admission.estimate import TimeModel
+from router.admission.queue import AdmissionQueue
+from router.auth.assemble import Identity, assemble_identity
+from router.config import Config, ConfigInvalid, Queue, Telemetry
+from router.ledger.ledger import Ledger
 from router.model import ModelFacts, WorkerLoad
 from router.models import Model, Models
 from router.pipeline import Pipeline
+from router.quota.assemble import Counting, assemble_quota
+from router.quota.terms import Terms
 from router.routing.workers import Workers
+from router.spending import Spending
+from router.store.identity import IdentityStore
+from router.store.store import Store
+from router.store.terms import TermsStore
+from router.store.usage import UsageStore
 from router.telemetry import Metrics, Tracing
 from router.text.tokenizer import InvalidModel, Tokenizer
 from router.transport.grpc_api import ChatService
 from router.transport.health import SERVICE, Health
+from router.transport.identity import Gate
 from router.transport.requests import ReadingInterceptor
 from router.transport.status import StatusInterceptor
+from router.transport.tls import server_credentials
 from router.upstream.worker import Worker
 
 _KEEPALIVE = (
@@ -56,24 +71,46 @@ def build(config: Config) -> App:
     health = Health()
     workers = Workers(
         {
-            model.name: [Worker(address, _facts(model), config.timeouts, lambda: publish_health(health, workers)) for address in addresses]
+            model.name: [
+                Worker(address, _facts(model), config.timeouts, lambda: take_change(health, workers, queues)) for address in addresses
+            ]
             for model, addresses in zip(models, (it.workers for it in config.models), strict=True)
         }
     )
-    publish_health(health, workers)
+    queues = {model: _build_queue(config.queue, workers, model) for model in workers.models}
+    take_change(health, workers, queues)
+    store = Store(config.store)
+    identity = assemble_identity(config.auth, config.store.folder, IdentityStore(store.database))
+    counting = assemble_quota(config.quota)
+    terms = Terms(TermsStore(store.database), time.time)
+    ledger = Ledger(config.store.folder / "ledger", UsageStore(store.database))
     provider = _build_provider(config.telemetry)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     for worker in workers:
         export_worker(metrics, worker)
-    pipeline = Pipeline(models, workers, config.limits, Tracing(provider), metrics)
+    for model, queue in queues.items():
+        export_queue(metrics, model, queue)
+    spending = Spending(terms, counting.quota, ledger, config.name, time.time)
+    pipeline = Pipeline(
+        models=models,
+        workers=workers,
+        queues=queues,
+        authenticator=identity.authenticator,
+        spending=spending,
+        limits=config.limits,
+        tracing=Tracing(provider),
+        metrics=metrics,
+    )
     service = ChatService(pipeline, config.limits, config.timeouts, metrics)
-    return App(config, workers, service, health, provider, registry, executor)
+    return App(config, workers, queues, store, identity, terms, counting, ledger, service, health, provider, registry, executor)
 
 
-def publish_health(health: Health, workers: Workers) -> None:
-    """Tells the health service which models have a worker."""
+def take_change(health: Health, workers: Workers, queues: Mapping[str, AdmissionQueue]) -> None:
+    """A worker came or went: the health service tells which models have one, and turns that wait may go."""
     health.publish({model: workers.is_served(model) for model in workers.models})
+    for queue in queues.values():
+        queue.poke()
 
 
 def export_worker(metrics: Metrics, worker: Worker) -> None:
@@ -83,12 +120,23 @@ def export_worker(metrics: Metrics, worker: Worker) -> None:
         metrics.worker_load.labels(worker.address, figure.name).set_function(partial(_read_load, worker, figure.name))
 
 
+def export_queue(metrics: Metrics, model: str, queue: AdmissionQueue) -> None:
+    """Shows a queue on /metrics, read at each scrape."""
+    metrics.queued_turns.labels(model).set_function(lambda: float(queue.waiting))
+
+
 @dataclass(frozen=True, slots=True)
 class App:
     """A router, built and not started."""
 
     config: Config
     workers: Workers
+    queues: Mapping[str, AdmissionQueue]
+    store: Store
+    identity: Identity
+    terms: Terms
+    counting: Counting
+    ledger: Ledger
     service: ChatService
     health: Health
     provider: TracerProvider
@@ -97,11 +145,19 @@ class App:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Endpoints]:
-        """Runs the router. Leaving it drains: turns finish within the configured time, then everything stops."""
+        """Runs the router. Leaving it drains: turns finish within the configured time, then everything stops.
+
+        Raises ConfigInvalid and StartFailed.
+        """
         async with AsyncExitStack() as stack:
             stack.callback(self.executor.shutdown)
             stack.callback(self.provider.shutdown)
             metrics = self._serve_metrics(stack)
+            await stack.enter_async_context(self.counting.running())
+            await stack.enter_async_context(self.store.running(shares=self.counting.redis is not None))
+            await stack.enter_async_context(self.identity.running())
+            await stack.enter_async_context(self.terms.running())
+            await stack.enter_async_context(self.ledger.running())
             for worker in self.workers:
                 stack.push_async_callback(_cancel, _start(worker.run()))
             stack.push_async_callback(_cancel, _start(self.service.watch_streams()))
@@ -115,7 +171,7 @@ class App:
     def _build_server(self) -> tuple[grpc.aio.Server, int]:
         limits = self.config.limits
         server = grpc.aio.server(
-            interceptors=(ReadingInterceptor(limits.max_message_bytes), StatusInterceptor()),
+            interceptors=(ReadingInterceptor(limits.max_message_bytes), StatusInterceptor(Gate(self.identity.authenticator).admit)),
             # Above our own limit, so that a message that is somewhat too large gets our status and leaves the connection usable.
             options=(("grpc.max_receive_message_length", 4 * limits.max_message_bytes), *_KEEPALIVE),
             maximum_concurrent_rpcs=limits.max_streams,
@@ -123,10 +179,14 @@ class App:
         chat_service_pb2_grpc.add_ChatServiceServicer_to_server(self.service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+        return server, self._bind(server)
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        listen, tls = self.config.listen, self.config.tls
         try:
-            return server, server.add_insecure_port(self.config.listen)
+            return server.add_secure_port(listen, server_credentials(tls)) if tls else server.add_insecure_port(listen)
         except RuntimeError:
-            raise ConfigInvalid(f"listen: cannot bind {self.config.listen}") from None
+            raise ConfigInvalid(f"listen: cannot bind {listen}") from None
 
     def _serve_metrics(self, stack: AsyncExitStack) -> str:
         if not self.config.telemetry.metrics_listen:
@@ -150,6 +210,11 @@ class Endpoints:
 def _facts(model: Model) -> ModelFacts:
     """What a stock worker must be told of the model, or cannot tell of it."""
     return ModelFacts(model.name, model.tokenizer.eos_ids, model.tokenizer.context, model.tokenizer.vocab_size)
+
+
+def _build_queue(config: Queue, workers: Workers, model: str) -> AdmissionQueue:
+    limits = QueueLimits(config.length, config.tenant_share, config.longest_wait_s, config.standard_wait_s, config.batch_wait_s)
+    return AdmissionQueue(partial(workers.count_slots, model), time.monotonic, TimeModel(), limits)
 
 
 def _load_tokenizer(folder: Any) -> Tokenizer:

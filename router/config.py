@@ -1,4 +1,5 @@
-"""Configuration: one TOML file, checked strictly. An unknown key is an error that names its path.
+"""Configuration: one TOML file, checked strictly. An unknown key is an error that names its path. Secrets may come from the environment
+instead: TIDEGATE_DSN and TIDEGATE_REDIS take the place of `store.dsn` and `quota.redis`.
 
 listen = "127.0.0.1:8500"
 
@@ -10,14 +11,24 @@ workers = ["127.0.0.1:8001"]                # Triton gRPC addresses
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import socket
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seconds = Annotated[float, Field(gt=0, strict=True)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+
+SECRETS = {"TIDEGATE_DSN": ("store", "dsn"), "TIDEGATE_REDIS": ("quota", "redis")}
+"""Environment variables and the keys that they take the place of."""
 
 
 class ConfigInvalid(ValueError):
@@ -81,15 +92,106 @@ class Telemetry(_Section):
     """host:port of Prometheus' /metrics. Empty: none."""
 
 
+class Store(_Section):
+    """What must survive: tenants, keys, limits and the usage ledger."""
+
+    folder: Folder = Path("~/.local/share/tidegate").expanduser()
+    """This router's own: usage that is not in the database yet, the secret that keys are hashed with, and the embedded PostgreSQL."""
+    dsn: SecretStr = SecretStr("")
+    """A PostgreSQL. Empty: an embedded one, which serves one router."""
+
+
+class Issuer(_Section):
+    """Who may vouch for callers by signed tokens (JWT, OIDC). Claims may be paths, as `realm_access.roles`."""
+
+    url: Name
+    """Equal to the tokens' `iss`."""
+    audience: Name
+    algorithm: Name
+    """The one algorithm that its keys are for."""
+    jwks_url: Name
+    leeway_s: Annotated[float, Field(ge=0, le=600)] = 30.0
+    user_claim: Name = "sub"
+    tenant_claim: Name = "tenant"
+    roles_claim: Name = "roles"
+    tenants: tuple[Name, ...] | None = None
+    """Tenants that it may name. Unset: all."""
+    roles: dict[str, Literal["caller", "tenant_admin", "operator"]] = {}
+    """What its role names mean here; others mean nothing. Everyone it vouches for is a caller."""
+
+
+class Service(_Section):
+    """A service that shows a client certificate."""
+
+    name: Name
+    """SPIFFE id, URI or DNS name among the certificate's subject alternative names."""
+    tenant: Name
+    user: Name
+    roles: tuple[Literal["caller", "tenant_admin", "operator"], ...] = ("caller",)
+
+
+class Auth(_Section):
+    """Who may call, besides holders of API keys."""
+
+    anonymous: bool = False
+    """Callers without credentials are tenant `local`. Only while `listen` is a loopback address."""
+    issuers: tuple[Issuer, ...] = ()
+    services: tuple[Service, ...] = ()
+    grace_s: Seconds = 300.0
+    """How long known callers are served while the database is away."""
+
+
+class Tls(_Section):
+    """Encryption. The files are read again with each connection, so that certificates are renewed without a restart."""
+
+    certificate: Folder
+    key: Folder
+    client_ca: Folder | None = None
+    """Authority of client certificates; when set, every caller must show one."""
+
+
+class QuotaConfig(_Section):
+    """Where quotas are counted."""
+
+    redis: SecretStr = SecretStr("")
+    """URL of the Redis that all routers share. Empty: in memory, which serves one router."""
+    redis_away: Literal["refuse", "share"] = "refuse"
+    """New turns while Redis is away: refused, or granted by this router's share of the limits."""
+    routers: Count = 1
+    """Routers that share the database; the share is a limit divided by this."""
+
+
+class Queue(_Section):
+    """The queue in front of each model's workers."""
+
+    length: Count = 1024
+    tenant_share: Share = 0.5
+    """Of the queue's places, at most this share for one tenant."""
+    longest_wait_s: Seconds = 120.0
+    standard_wait_s: Seconds = 5.0
+    """A standard turn that has waited this long competes as if it were an interactive one that has just come."""
+    batch_wait_s: Seconds = 60.0
+    """The same for batch turns."""
+
+
 class Config(_Section):
     """The whole file."""
 
+    name: str = Field(default_factory=socket.gethostname)
+    """This router's name in the ledger."""
     listen: str = "127.0.0.1:8500"
+    plaintext_anywhere: bool = False
+    """Serve without TLS on other than loopback addresses: for networks that encrypt by themselves."""
     models: Annotated[tuple[ModelConfig, ...], Field(min_length=1)]
     """The first is the default model."""
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     telemetry: Telemetry = Telemetry()
+    store: Store = Field(default_factory=Store)
+    auth: Auth = Auth()
+    tls: Tls | None = None
+    quota: QuotaConfig = QuotaConfig()
+    queue: Queue = Queue()
 
     @field_validator("models")
     @classmethod
@@ -99,15 +201,38 @@ class Config(_Section):
             raise ValueError("two models have the same name")
         return models
 
+    @model_validator(mode="after")
+    def _is_safe(self) -> Config:
+        on_loopback = is_loopback(self.listen)
+        if not (self.tls or on_loopback or self.plaintext_anywhere):
+            raise ValueError("listen: other than a loopback address needs [tls], or plaintext_anywhere = true")
+        if self.auth.anonymous and not on_loopback:
+            raise ValueError("auth.anonymous: only while `listen` is a loopback address")
+        if self.quota.routers > 1 and not self.quota.redis.get_secret_value():
+            raise ValueError("quota.redis: several routers must share one")
+        return self
 
-def load_config(path: Path) -> Config:
-    """Reads a TOML file. Raises ConfigInvalid."""
+
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine can connect to a host:port."""
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or listen.startswith("unix:")
+
+
+def load_config(path: Path, environment: Mapping[str, str] = os.environ) -> Config:
+    """Reads a TOML file, and secrets from the environment. Raises ConfigInvalid."""
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
         raise ConfigInvalid(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigInvalid(f"{path}: {error}") from error
+    for variable, (section, key) in SECRETS.items():
+        if variable in environment and isinstance(values.setdefault(section, {}), dict):
+            values[section][key] = environment[variable]
     return read_config(values)
 
 
@@ -116,5 +241,5 @@ def read_config(values: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        faults = (": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"]))) for fault in error.errors())
         raise ConfigInvalid("\n".join(faults)) from error

@@ -52,6 +52,10 @@ class TidegateError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class StartFailed(Exception):
+    """The router cannot start; the message says what to change, for whoever runs it. Never reaches a caller."""
+
+
 class CallerError(TidegateError):
     """The caller must change the request."""
 

@@ -1,22 +1,30 @@
 """One turn, from the caller to a worker and back. Read this first.
 
-A transport (gRPC, later HTTP) translates and calls `run`; everything that happens to a turn happens here, in order, one line per policy.
-Tokens do not pass through this function: the worker's link feeds them to the turn, which puts events into the caller's sink.
+A transport (gRPC, HTTP) translates and calls `run`; everything that happens to a turn happens here, in order, one line per policy. Tokens
+do not pass through this function: the worker's link feeds them to the turn, which puts events into the caller's sink.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 
+from router.admission.entry import Entry
+from router.admission.estimate import Timing
+from router.admission.queue import AdmissionQueue
 from router.answer import Answer
+from router.auth.authenticate import Authenticator
+from router.auth.principal import Principal
 from router.checks import check_messages, check_turn, fit_output
 from router.config import Limits
 from router.errors import TidegateError, describe_fault, internal
 from router.model import Call, Failed, GenerationRequest, Message, Sink, Started, TurnRequest
 from router.models import Model, Models
 from router.routing.workers import Workers
+from router.spending import Charge, Spending
 from router.telemetry import Metrics, Tracing, trace_headers
 from router.turn import Turn
 from router.upstream.worker import Worker
@@ -27,9 +35,24 @@ log = logging.getLogger("tidegate.pipeline")
 class Pipeline:
     """Runs turns."""
 
-    def __init__(self, models: Models, workers: Workers, limits: Limits, tracing: Tracing, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        models: Models,
+        workers: Workers,
+        queues: Mapping[str, AdmissionQueue],
+        authenticator: Authenticator,
+        spending: Spending,
+        limits: Limits,
+        tracing: Tracing,
+        metrics: Metrics,
+    ) -> None:
+        """`queues` are by model name; their clock is `time.monotonic`."""
         self._models = models
         self._workers = workers
+        self._queues = queues
+        self._authenticator = authenticator
+        self._spending = spending
         self._limits = limits
         self._tracing = tracing
         self._metrics = metrics
@@ -47,7 +70,7 @@ class Pipeline:
         with self._tracing.turn(call.trace_headers, model.name) as span:
             answer = Answer(sink, model.name, self._metrics, span)
             try:
-                await self._answer(request, model, answer)
+                await self._answer(call, request, model, answer)
             except TidegateError as error:
                 answer.fail(error)
             except asyncio.CancelledError as cancelled:
@@ -57,28 +80,56 @@ class Pipeline:
                 log.error("turn failed; request %s: %s", call.request_id, describe_fault(error))
                 answer.fail(internal())
             finally:
-                answer.close()
+                await answer.close()
 
-    async def _answer(self, request: TurnRequest, model: Model, answer: Answer) -> None:
+    async def _answer(self, call: Call, request: TurnRequest, model: Model, answer: Answer) -> None:
+        who = await self._identify(call, model)
         check_turn(request, self._limits)
         with answer.span.stage("tokenize"):
             prompt = await model.encode(request.messages)
-        worker = self._workers.choose(model.name)
-        most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), _room(model, worker))
-        turn = Turn(model.tokenizer.decoder(), request.stop, len(prompt), logprobs=request.logprobs)
-        answer.start(turn, Started(model.name, worker.address, len(prompt), most))
-        with answer.span.stage("generate") as stage:
-            await answer.generate(worker, _ask_worker(request, prompt, most, trace_headers(stage)))
+        room = min(model.tokenizer.context, self._workers.measure_room(model.name))
+        most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), room)
+        charge = await self._spending.open(who, model.name, len(prompt), most)
+        answer.owe(charge)
+        queue = self._queues[model.name]
+        async with AsyncExitStack() as held:
+            with answer.span.stage("queue"):
+                slot = await held.enter_async_context(queue.place(_describe(call, request, who, len(prompt), charge), answer.wait))
+            worker = self._workers.choose(model.name)
+            charge.begin(slot)
+            turn = Turn(model.tokenizer.decoder(), request.stop, len(prompt), logprobs=request.logprobs)
+            answer.start(turn, Started(model.name, worker.address, len(prompt), most, charge.turn, charge.allowances))
+            with answer.span.stage("generate") as stage:
+                await answer.generate(worker, _ask_worker(request, prompt, most, trace_headers(stage)))
+            queue.observe(_time(answer, worker))
 
-    async def count_tokens(self, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
+    async def count_tokens(self, call: Call, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
         """Tokens of the rendered prompt, and tokens the model can hold. Raises CallerError."""
         model = self._models.find(model_name)
+        await self._identify(call, model)
         check_messages(messages, self._limits)
         return len(await model.encode(messages)), model.tokenizer.context
 
     def check_model(self, name: str) -> str:
         """The name of the model that `name` (may be empty) stands for. Raises CallerError MODEL_UNKNOWN."""
         return self._models.find(name).name
+
+    async def _identify(self, call: Call, model: Model) -> Principal:
+        """Who is calling, as of now: a key may have been revoked since its stream was opened."""
+        who = await self._authenticator.identify(call.credentials.headers, call.credentials.peer)
+        who.require_model(model.name)
+        return who
+
+
+def _describe(call: Call, request: TurnRequest, who: Principal, prompt_tokens: int, charge: Charge) -> Entry:
+    return Entry(
+        who.tenant,
+        prompt_tokens,
+        charge.expected_tokens,
+        charge.weight,
+        request.priority,
+        deadline_s=call.deadline_s if request.max_wait_s is None else time.monotonic() + request.max_wait_s,
+    )
 
 
 def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: dict[str, str]) -> GenerationRequest:
@@ -93,8 +144,9 @@ def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: d
     )
 
 
-def _room(model: Model, worker: Worker) -> int:
-    """Tokens that prompt and answer may have together: the model's context, and what the worker's KV cache holds."""
-    description = worker.description
-    assert description is not None, "a chosen worker is up"
-    return min(model.tokenizer.context, description.context_tokens, description.pool_tokens)
+def _time(answer: Answer, worker: Worker) -> Timing:
+    """How long the worker needed for the turn, as far as it said."""
+    usage, last = answer.usage, answer.last_delta
+    new_tokens = usage.prompt_tokens - usage.cached_tokens
+    times = (last.prefill_s, last.decode_s) if last else (0.0, 0.0)
+    return Timing(new_tokens, usage.prompt_tokens, usage.completion_tokens, *times, worker.load.active)

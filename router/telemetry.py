@@ -33,6 +33,7 @@ class Metrics:
             "tidegate_time_to_first_token_seconds", "Time to first token", ["model"], buckets=_LATENCY_BUCKETS, registry=registry
         )
         self.duration = Histogram("tidegate_turn_seconds", "Length of a turn", ["model"], buckets=_LATENCY_BUCKETS, registry=registry)
+        self.queued_turns = Gauge("tidegate_queued_turns", "Turns that wait for a worker", ["model"], registry=registry)
         self.streams = Gauge("tidegate_streams", "Open Converse streams", registry=registry)
         self.worker_up = Gauge("tidegate_worker_up", "Whether a worker's lane is open", ["worker"], registry=registry)
         self.worker_load = Gauge("tidegate_worker_load", "A worker's own figures", ["worker", "figure"], registry=registry)

@@ -62,6 +62,10 @@ class Turn:
         """The caller gave the turn up. What was held back stays back."""
         return [] if self._ended else self._finish(FinishReason.CANCELLED)
 
+    def stop(self, reason: FinishReason) -> list[TurnEvent]:
+        """The router ends the answer here; what was held back is part of it."""
+        return [] if self._ended else self._flush(reason)
+
     def fail(self, error: TidegateError) -> list[TurnEvent]:
         """The turn cannot go on."""
         if self._ended:
@@ -80,10 +84,13 @@ class Turn:
         error = _ERRORS.get(delta.finish)
         if error is not None:
             return self.fail(error())
+        return self._flush(_REASONS[delta.finish])
+
+    def _flush(self, reason: FinishReason) -> list[TurnEvent]:
         text, stop = self._stops.feed(self._decoder.flush())
         text += "" if stop else self._stops.flush()
         events: list[TurnEvent] = [TextDelta(text)] if text else []
-        return events + self._finish(FinishReason.STOP if stop else _REASONS[delta.finish], stop or "")
+        return events + self._finish(FinishReason.STOP if stop else reason, stop or "")
 
     def _finish(self, reason: FinishReason, stop: str = "") -> list[TurnEvent]:
         self._ended = True

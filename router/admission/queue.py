@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from router.admission.entry import Entry, QueueLimits
-from router.admission.estimate import TimeModel
+from router.admission.estimate import TimeModel, Timing
 from router.admission.fair import Bill, Prices
 from router.admission.line import Ticket
 from router.admission.turnstile import Turnstile
@@ -93,6 +93,7 @@ class AdmissionQueue:
         prices: Prices = Prices(),  # noqa: B008 - frozen
     ) -> None:
         self._turnstile = Turnstile(slots, times, limits, prices)
+        self._times = times
         self._clock = clock
         self._waiters: dict[Ticket, _Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -118,6 +119,10 @@ class AdmissionQueue:
         Raises RESOURCE_EXHAUSTED: QUEUE_FULL, QUEUE_TIMEOUT, DEADLINE_PASSED, DEADLINE_UNREACHABLE.
         """
         return _Place(self, entry, on_queued)
+
+    def observe(self, timing: Timing) -> None:
+        """Learns from a turn that ended how long the workers need."""
+        self._times.observe(timing)
 
     def poke(self) -> None:
         """There may be more slots than before."""

@@ -74,11 +74,13 @@ class Ledger:
         self._recorded += 1
         self._filled.set()
 
-    async def durable(self) -> None:
-        """Returns when all that was recorded before the call would survive a crash."""
+    async def durable(self, within_s: float | None = None) -> None:
+        """Returns when all that was recorded before the call would survive a crash, or when the time has passed: a disk that fails must
+        not hold up those who only tell that a turn has ended."""
         wanted = self._recorded
-        async with self._progress:
-            await self._progress.wait_for(lambda: self._safe >= wanted)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s), self._progress:
+                await self._progress.wait_for(lambda: self._safe >= wanted)
 
     async def written(self) -> None:
         """Returns when all that is recorded is in the database."""

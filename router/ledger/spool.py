@@ -18,10 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from router.errors import StartFailed
+
 log = logging.getLogger("tidegate.ledger")
 
 
-class SpoolTaken(RuntimeError):
+class SpoolTaken(StartFailed):
     """Another process uses the folder."""
 
 

@@ -116,14 +116,17 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Micros per million tokens, so that prices below a micro per token stay whole numbers."""
+    """Micros per million tokens, so that prices below a micro per token stay whole numbers. Cached input costs like other by default."""
 
     input_per_million: int = 0
     output_per_million: int = 0
+    cached_per_million: int | None = None
 
-    def cost(self, input_tokens: int, output_tokens: int) -> int:
-        """Micros, rounded up."""
-        return -(-(input_tokens * self.input_per_million + output_tokens * self.output_per_million) // _MILLION)
+    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> int:
+        """Micros, rounded up. The cached tokens are part of the input."""
+        cached = self.input_per_million if self.cached_per_million is None else self.cached_per_million
+        new = (input_tokens - cached_tokens) * self.input_per_million
+        return -(-(new + cached_tokens * cached + output_tokens * self.output_per_million) // _MILLION)
 
     def affordable_output(self, micros: int, input_tokens: int) -> int | None:
         """The most output tokens that this much money pays for besides the input; None when they cost nothing."""

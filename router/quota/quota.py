@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Protocol
 
 from router.errors import CallerError, Code, Violation
+from router.model import Allowance
 from router.quota.estimate import OutputEstimator
 from router.quota.limits import FREE, Amounts, Bound, Price, Subject, SubjectKind
 from router.quota.store import Granted, Refused, Store, StoreAway
@@ -38,16 +39,6 @@ class Ask:
     input_tokens: int
     max_output_tokens: int
     price: Price = FREE
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One limit and what was left of it at the hold's last decision."""
-
-    subject: SubjectKind
-    limit_name: str
-    limit: int
-    left: int
 
 
 class QuotaExceeded(CallerError):
@@ -78,6 +69,7 @@ class Hold:
         self._bounds = bounds
         self._reserved = output_tokens
         self._produced = 0
+        self._cached = 0
         self._settled = False
         self._left: tuple[int, ...] = ()
 
@@ -99,6 +91,10 @@ class Hold:
     def count(self, output_tokens: int) -> None:
         """The engine has produced this many more."""
         self._produced += output_tokens
+
+    def cached(self, input_tokens: int) -> None:
+        """This many of the prompt's tokens were in the worker's cache."""
+        self._cached = input_tokens
 
     def uncovered(self, ahead: int = 0) -> bool:
         """Whether the reservation is used up, or will be `ahead` tokens from now."""
@@ -132,17 +128,17 @@ class Hold:
             self._estimator.learn(self._ask.tenant, self._ask.model, actual.output_tokens)
             await self._store.settle(self._ask.turn_id, self._bounds, actual)
 
-    def remaining(self) -> tuple[Standing, ...]:
+    def remaining(self) -> tuple[Allowance, ...]:
         """What was left of each limit at the last decision, this turn's reservation taken off. Empty when the store could not tell."""
         pairs = zip(self._bounds, self._left, strict=False)
-        return tuple(Standing(bound.kind, bound.rule.name, bound.limit, left) for bound, left in pairs)
+        return tuple(Allowance(bound.kind.value, bound.rule.name, bound.limit, left) for bound, left in pairs)
 
     def take(self, granted: Granted) -> None:
         """The figures of a decision."""
         self._left = granted.left or self._left
 
     def _amounts(self, output_tokens: int) -> Amounts:
-        return _price(self._ask, output_tokens)
+        return _price(self._ask, output_tokens, self._cached)
 
 
 class StoredQuota:
@@ -176,8 +172,8 @@ class StoredQuota:
         return max(1, min(guess, *(room for room in rooms if room is not None), guess))
 
 
-def _price(ask: Ask, output_tokens: int) -> Amounts:
-    return Amounts(1, ask.input_tokens, output_tokens, ask.price.cost(ask.input_tokens, output_tokens))
+def _price(ask: Ask, output_tokens: int, cached_tokens: int = 0) -> Amounts:
+    return Amounts(1, ask.input_tokens, output_tokens, ask.price.cost(ask.input_tokens, output_tokens, cached_tokens))
 
 
 def _find_room(bound: Bound, ask: Ask) -> int | None:

@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 
+from router.errors import StartFailed
 from router.quota.store import StoreAway
 
 _LUA = Path(__file__).parent / "lua"
@@ -28,7 +29,7 @@ _REST_S = 0.1
 log = logging.getLogger("tidegate.quota")
 
 
-class StoreRefused(Exception):
+class StoreRefused(StartFailed):
     """The router must not start: it could not share its limits with the others. The message says what to do."""
 
 

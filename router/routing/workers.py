@@ -26,9 +26,24 @@ class Workers:
         """Whether any worker of the model is up."""
         return any(worker.up for worker in self._workers[model])
 
+    def count_slots(self, model: str) -> int:
+        """How many turns of this router the model's workers run at once."""
+        return sum(worker.slots for worker in self._workers[model])
+
+    def measure_room(self, model: str) -> int:
+        """Tokens that prompt and answer may have together on any worker: the context it was built for, and what its KV cache holds.
+
+        Raises WorkerError NO_WORKER.
+        """
+        descriptions = [worker.description for worker in self._find_up(model)]
+        return min(min(it.context_tokens, it.pool_tokens) for it in descriptions if it)
+
     def choose(self, model: str) -> Worker:
         """The worker that is up and runs the fewest of this router's turns. Raises WorkerError NO_WORKER."""
+        return min(self._find_up(model), key=lambda worker: worker.running)
+
+    def _find_up(self, model: str) -> Sequence[Worker]:
         up = [worker for worker in self._workers[model] if worker.up]
         if not up:
             raise no_worker()
-        return min(up, key=lambda worker: worker.running)
+        return up

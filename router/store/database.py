@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, LiteralString, Protocol, TypeVar
 
@@ -65,7 +65,7 @@ class Transaction:
 class Database:
     """A pool of connections to one database. Every method raises StoreAway when the database is away, within about `timeout_s`."""
 
-    def __init__(self, dsn: str, *, connections: int = 8, timeout_s: float = 2.0) -> None:
+    def __init__(self, dsn: str | Callable[[], str], *, connections: int = 8, timeout_s: float = 2.0) -> None:
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             dsn,
             connection_class=psycopg.AsyncConnection[dict[str, Any]],

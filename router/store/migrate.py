@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from router.errors import StartFailed
 from router.store.database import Connection, Database
 
 _FOLDER = Path(__file__).parent / "migrations"
@@ -22,7 +23,7 @@ _LOCK = 0x71DE6A7E
 log = logging.getLogger("tidegate.store")
 
 
-class SchemaConflict(RuntimeError):
+class SchemaConflict(StartFailed):
     """The database's history is not a beginning of this router's: it belongs to something else, or an applied migration was edited."""
 
 

@@ -74,6 +74,15 @@ class PriceRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TermRows:
+    """All terms of service. Tenants that are not in `weights` have the weight 1."""
+
+    quotas: list[QuotaRow]
+    prices: list[PriceRow]
+    weights: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class UsageRow:
     """A turn in the ledger. `cached_tokens` are part of `prompt_tokens`; a `cost` of None is a model without a price."""
 

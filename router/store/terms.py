@@ -8,7 +8,7 @@ import psycopg
 
 from router.store.database import Queries
 from router.store.identity import owner_unknown
-from router.store.rows import PriceRow, QuotaRow
+from router.store.rows import PriceRow, QuotaRow, TermRows
 
 _PUT_QUOTA = """
     INSERT INTO quotas (tenant, "user", key, model, requests_per_minute, input_tokens_per_minute, output_tokens_per_minute,
@@ -35,15 +35,10 @@ class _Version:
     version: int
 
 
-class TermsStore:
-    """All terms at once. Every method raises StoreAway."""
-
-    def __init__(self, queries: Queries) -> None:
-        self._queries = queries
-
-    async def read_version(self) -> int:
-        """A number that rises with every change of tenants, quotas and prices. Read it first and them after: then none is missed."""
-        return (await self._queries.fetch(_Version, "SELECT version FROM terms_version"))[0].version
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    id: str
+    weight: float
 
 
 class QuotaStore:
@@ -83,3 +78,20 @@ class PriceStore:
     async def list_all(self) -> list[PriceRow]:
         """All prices ever, by model and time."""
         return await self._queries.fetch(PriceRow, "SELECT * FROM prices ORDER BY model, valid_from")
+
+
+class TermsStore:
+    """All terms at once, for routers that keep them in memory. Every method raises StoreAway."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    async def read_version(self) -> int:
+        """A number that rises with every change of tenants, quotas and prices. Read it first and them after: then none is missed."""
+        return (await self._queries.fetch(_Version, "SELECT version FROM terms_version"))[0].version
+
+    async def read_all(self) -> TermRows:
+        """Every quota, price and weight."""
+        tenants = await self._queries.fetch(_Weight, "SELECT id, weight FROM tenants WHERE weight <> 1")
+        quotas, prices = await QuotaStore(self._queries).list_all(), await PriceStore(self._queries).list_all()
+        return TermRows(quotas, prices, {tenant.id: tenant.weight for tenant in tenants})

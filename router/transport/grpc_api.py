@@ -79,7 +79,7 @@ class ChatService(ChatServiceServicer):
 
     async def CountTokens(self, request: CountTokensRequest, context: Context) -> CountTokensResponse:
         asked = readable(request)
-        prompt, room = await self._pipeline.count_tokens(asked.model, read_messages(asked.messages))
+        prompt, room = await self._pipeline.count_tokens(current_call(), asked.model, read_messages(asked.messages))
         return CountTokensResponse(prompt_tokens=prompt, context_tokens=room)
 
     async def drain(self, grace_s: float) -> None:

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from tidegate.v1 import turn_pb2 as pb
 
+from router.auth.principal import Principal
 from router.errors import CallerError, protocol_violated
 from router.model import Call, Credentials, Guide, GuideKind, Message, Priority, Role, Sampling, ToolCall, TurnRequest
 
@@ -88,7 +89,18 @@ def current_call() -> Call:
     return _CALL.get()
 
 
+def set_principal(principal: Principal) -> None:
+    """Tells the rest of this task who is calling."""
+    _PRINCIPAL.set(principal)
+
+
+def current_principal() -> Principal:
+    """Who is calling, as the identity check found."""
+    return _PRINCIPAL.get()
+
+
 _CALL: ContextVar[Call] = ContextVar("call")
+_PRINCIPAL: ContextVar[Principal] = ContextVar("principal")
 
 
 def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling | None = None) -> TurnRequest:

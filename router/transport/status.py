@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RequestInfo, RetryInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, QuotaFailure, RequestInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_interceptor.server import AsyncServerInterceptor
 
-from router.errors import TidegateError, describe_fault, internal
+from router.errors import Code, TidegateError, describe_fault, internal
 from router.transport.requests import open_call
 
 DOMAIN = "tidegate.dev"
@@ -21,11 +21,14 @@ log = logging.getLogger("tidegate.transport")
 
 
 def to_status(error: TidegateError, request_id: str) -> Status:
-    """A google.rpc.Status with ErrorInfo, RequestInfo and, where they apply, BadRequest and RetryInfo."""
+    """A google.rpc.Status with ErrorInfo, RequestInfo and, where they apply, QuotaFailure or BadRequest, and RetryInfo."""
     status = Status(code=grpc.StatusCode[error.code.value].value[0], message=error.message)
     status.details.add().Pack(ErrorInfo(reason=error.reason, domain=DOMAIN))
     status.details.add().Pack(RequestInfo(request_id=request_id))
-    if error.violations:
+    if error.violations and error.code is Code.RESOURCE_EXHAUSTED:
+        subjects = [QuotaFailure.Violation(subject=v.field, description=v.description) for v in error.violations]
+        status.details.add().Pack(QuotaFailure(violations=subjects))
+    elif error.violations:
         fields = [BadRequest.FieldViolation(field=v.field, description=v.description) for v in error.violations]
         status.details.add().Pack(BadRequest(field_violations=fields))
     if error.retry_after_s is not None:
@@ -43,7 +46,14 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: TidegateErro
 
 
 class StatusInterceptor(AsyncServerInterceptor):  # type: ignore[misc]
-    """Maps what handlers raise. An unknown exception becomes INTERNAL with a fixed sentence: its own text may hold a prompt or a key."""
+    """Asks `admit` about each call, then maps what it or the handler raises. `admit` gets the method's name.
+
+    An unknown exception becomes INTERNAL with a fixed sentence: its own text may hold a prompt or a key. Both are one interceptor because
+    grpc-interceptor makes a generator of what lies inside another one, and the outer one would no longer see its errors.
+    """
+
+    def __init__(self, admit: Callable[[str], Awaitable[None]]) -> None:
+        self._admit = admit
 
     async def intercept(
         self,
@@ -53,11 +63,11 @@ class StatusInterceptor(AsyncServerInterceptor):  # type: ignore[misc]
         method_name: str,
     ) -> Any:
         call = open_call(context)
-        response = method(request_or_iterator, context)
-        if not isinstance(response, Awaitable):
-            return response  # a generator of a library's service (reflection); ours are all coroutines
         try:
-            return await response
+            await self._admit(method_name)
+            response = method(request_or_iterator, context)
+            # A library's service (reflection) gives a generator; ours are all coroutines.
+            return await response if isinstance(response, Awaitable) else response
         except TidegateError as error:
             await abort(context, error, call.request_id)
         except (grpc.aio.AbortError, grpc.aio.UsageError):

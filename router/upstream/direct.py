@@ -44,6 +44,8 @@ class Direct:
         on_change: Callable[[], None],
     ) -> None:
         self.description: WorkerDescription | None = None
+        self.others = 0
+        """The stock model does not tell."""
         self._address = address
         self._stub = stub
         self._model = model

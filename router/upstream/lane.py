@@ -43,6 +43,8 @@ class Lane:
     def __init__(self, address: str, stub: GRPCInferenceServiceStub, timeouts: Timeouts, on_change: Callable[[], None]) -> None:
         self.description: WorkerDescription | None = None
         self.load = WorkerLoad()
+        self.others = 0
+        """Generations of other routers, when the last frame was made."""
         self._address = address
         self._stub = stub
         self._timeouts = timeouts
@@ -146,14 +148,22 @@ class Lane:
     def _take(self, frame: contract.Frame) -> None:
         if frame.sequence != self._sequence + 1:
             raise LinkBroken("a frame is missing")
-        self._sequence, self._heard, self.load = frame.sequence, time.monotonic(), frame.load
+        self._sequence, self._heard = frame.sequence, time.monotonic()
         if frame.sequence % ACKNOWLEDGE_EVERY == 0:
             self._send(contract.acknowledge(self._name, frame.sequence))
         if frame.description:
             self.description = frame.description
             self._on_change()
+        self._take_load(frame.load)
         for number, delta in frame.entries:
             self._feed(number, delta)
+
+    def _take_load(self, load: WorkerLoad) -> None:
+        # Before the frame's endings are taken: the engine counted its turns before them too.
+        before, self.load = self.others, load
+        self.others = max(0, load.active + load.queued - len(self._running))
+        if self.others < before:
+            self._on_change()
 
     def _feed(self, number: int, delta: WorkerDelta) -> None:
         generation = self._running.get(number)

@@ -86,6 +86,10 @@ class Link(Protocol):
     def running(self) -> int:
         """Generations that run here for this router."""
 
+    @property
+    def others(self) -> int:
+        """Generations of other routers there, as far as is known."""
+
     def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
         """Starts a generation. `on_tokens` must not wait. Raises WorkerError NO_WORKER."""
 

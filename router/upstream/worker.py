@@ -45,6 +45,7 @@ class Worker:
         self._on_change = on_change
         self._link: Link | None = None
         self._failures = 0
+        self._was_up = False
 
     @property
     def description(self) -> WorkerDescription | None:
@@ -65,6 +66,13 @@ class Worker:
     def load(self) -> WorkerLoad:
         """The worker's load as far as it is known; zeros without a connection."""
         return self._link.load if self._link else WorkerLoad()
+
+    @property
+    def slots(self) -> int:
+        """How many generations of this router it runs at once; what other routers run there is theirs."""
+        if self._link is None or self._link.description is None:
+            return 0
+        return max(0, self._link.description.max_sequences - self._link.others)
 
     def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
         """Starts a generation. `on_tokens` is called as tokens arrive and must not wait. Raises WorkerError NO_WORKER."""
@@ -104,9 +112,10 @@ class Worker:
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
 
     def _take_change(self) -> None:
-        if self.up:
+        if self.up and not self._was_up:
             self._failures = 0
             log.info("worker %s is up: %s", self.address, self.description)
+        self._was_up = self.up
         self._on_change()
 
 

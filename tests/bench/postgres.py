@@ -51,11 +51,31 @@ async def empty_database() -> AsyncIterator[str]:
         await administer(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+_templates: dict[PostgresServer, str] = {}
+
+
+@asynccontextmanager
+async def migrated_database() -> AsyncIterator[str]:
+    """The DSN of a database with all tables and no rows. It is a copy of one: that is faster than migrating each."""
+    server = start_server()
+    if server not in _templates:
+        name = f"t{uuid4().hex}"
+        await administer(f"CREATE DATABASE {name}")
+        async with Database(server.get_uri(name)).running() as database:
+            await migrate(database)
+        _templates[server] = name
+    name = f"t{uuid4().hex}"
+    await administer(f"CREATE DATABASE {name} TEMPLATE {_templates[server]} STRATEGY FILE_COPY")
+    try:
+        yield server.get_uri(name)
+    finally:
+        await administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @asynccontextmanager
 async def fresh_database() -> AsyncIterator[tuple[Database, str]]:
     """A database with all tables and no rows, and its DSN."""
-    async with empty_database() as dsn, Database(dsn, timeout_s=0.5).running() as database:
-        await migrate(database)
+    async with migrated_database() as dsn, Database(dsn, timeout_s=0.5).running() as database:
         yield database, dsn
 
 

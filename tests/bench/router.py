@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 
 from router.app import App, build
 from router.config import read_config
+from tests.bench.postgres import migrated_database
 from tests.bench.waiting import until
 
 FAST_TIMEOUTS = {"drain_s": 0.5}
@@ -43,11 +45,29 @@ class Router:
 
 @asynccontextmanager
 async def run_router(folder: Path, *workers: str, wait_up: bool = True, **sections: dict[str, Any]) -> AsyncIterator[Router]:
-    """Runs a router whose only model, `test`, has these workers; `sections` are parts of the configuration."""
-    timeouts = FAST_TIMEOUTS | sections.pop("timeouts", {})
-    model = {"name": "test", "path": str(folder), "workers": list(workers) or ["127.0.0.1:1"], **sections.pop("model", {})}
-    app = build(read_config({"listen": "127.0.0.1:0", "models": [model], "timeouts": timeouts, **sections}))
-    async with app.running() as endpoints:
+    """Runs a router whose only model, `test`, has these workers; `sections` are parts of the configuration.
+
+    Callers need no credentials and the database is its own, unless `sections` say otherwise.
+    """
+    async with own_store(sections.pop("store", {})) as store, AsyncExitStack() as stack:
+        app = build(read_config(values_of(folder, *workers, store=store, **sections)))
+        endpoints = await stack.enter_async_context(app.running())
         if wait_up:
             await until(lambda: all(lane.up for lane in app.workers))
         yield Router(app, endpoints.grpc)
+
+
+def values_of(folder: Path, *workers: str, **sections: Any) -> dict[str, Any]:
+    """The configuration of `run_router`."""
+    timeouts = FAST_TIMEOUTS | sections.pop("timeouts", {})
+    model = {"name": "test", "path": str(folder), "workers": list(workers) or ["127.0.0.1:1"], **sections.pop("model", {})}
+    return {"listen": "127.0.0.1:0", "models": [model], "timeouts": timeouts, "auth": {"anonymous": True}, **sections}
+
+
+@asynccontextmanager
+async def own_store(given: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    """A `[store]` section: a folder and a database of its own, where they are not given."""
+    async with AsyncExitStack() as stack:
+        folder = given.get("folder") or stack.enter_context(TemporaryDirectory())
+        dsn = given.get("dsn") or await stack.enter_async_context(migrated_database())
+        yield {"folder": folder, "dsn": dsn}

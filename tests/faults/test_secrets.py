@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,19 +16,22 @@ from prometheus_client import CollectorRegistry
 from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, CountTokensRequest, Setup, StartTurn, StreamRequest
 from tidegate.v1.turn_pb2 import TurnSpec
 
+from router.admission.estimate import TimeModel
+from router.admission.queue import AdmissionQueue
 from router.app import App, build
 from router.config import Config, Timeouts, read_config
 from router.model import Call, GenerationRequest, Message, ModelFacts, Sink, TurnRequest
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.routing.workers import Workers
+from router.spending import Spending
 from router.telemetry import Metrics, Tracing
 from router.text.decode import Decoder
 from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
 from router.upstream.link import Generation, OnTokens
 from router.upstream.worker import Worker as RouterWorker
-from tests.bench.router import Router
+from tests.bench.router import Router, own_store, values_of
 from tests.bench.waiting import until
 from tests.bench.whole import CANARY, ask
 from tests.bench.worker import Worker
@@ -66,7 +70,7 @@ class LeakyPipeline(Pipeline):
     async def run(self, call: Call, request: TurnRequest, sink: Sink) -> None:
         leak()
 
-    async def count_tokens(self, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
+    async def count_tokens(self, call: Call, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
         leak()
 
 
@@ -79,16 +83,24 @@ def build_leaky(
     models = Models([Model(model, tokenizer.load(model.path), app.executor)])
     facts = ModelFacts(model.name, (2,), 2048, 266)
     workers = Workers({model.name: [worker(address, facts, config.timeouts, lambda: None) for address in model.workers]})
-    service = ChatService(pipeline(models, workers, config.limits, Tracing(app.provider), metrics), config.limits, config.timeouts, metrics)
-    return replace(app, workers=workers, service=service)
+    broken = pipeline(
+        models=models,
+        workers=workers,
+        queues={model.name: AdmissionQueue(lambda: 8, time.monotonic, TimeModel())},
+        authenticator=app.identity.authenticator,
+        spending=Spending(app.terms, app.counting.quota, app.ledger, "router", time.time),
+        limits=config.limits,
+        tracing=Tracing(app.provider),
+        metrics=metrics,
+    )
+    return replace(app, workers=workers, service=ChatService(broken, config.limits, config.timeouts, metrics))
 
 
 @asynccontextmanager
 async def run_leaky(folder: Path, **parts: Any) -> AsyncIterator[Router]:
     """A router with a broken part, and a worker behind it."""
-    async with Worker(folder).running() as worker:
-        model = {"name": "test", "path": str(folder), "workers": [worker.address]}
-        app = build_leaky(read_config({"listen": "127.0.0.1:0", "models": [model]}), **parts)
+    async with Worker(folder).running() as worker, own_store({}) as store:
+        app = build_leaky(read_config(values_of(folder, worker.address, store=store)), **parts)
         async with app.running() as endpoints:
             await until(lambda: all(lane.up for lane in app.workers))
             yield Router(app, endpoints.grpc)

@@ -32,9 +32,9 @@ OURS = {
 # The router from top to bottom: a module imports from its own layer and from those below, and only `__main__` imports `app`.
 LAYERS = (
     ("router.__main__",),
-    ("router.app",),
+    ("router.app", "router.first_key"),
     ("router.transport",),
-    ("router.pipeline", "router.answer", "router.models"),
+    ("router.pipeline", "router.answer", "router.models", "router.spending"),
     (
         "router.admission",
         "router.auth",

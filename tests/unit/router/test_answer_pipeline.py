@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from prometheus_client import CollectorRegistry
 
+from router.admission.estimate import TimeModel
+from router.admission.queue import AdmissionQueue
 from router.config import Limits, ModelConfig
 from router.errors import CallerError, TidegateError, draining, worker_lost
 from router.model import (
@@ -39,6 +42,7 @@ from router.routing.workers import Workers
 from router.telemetry import Metrics, Tracing
 from router.text.tokenizer import Tokenizer
 from tests.bench.waiting import until
+from tests.unit.router.fake_spending import FakeAuthenticator, FakeSpending
 from tests.unit.router.fake_worker import POOL, FakeWorker
 
 ASK = TurnRequest("", [Message(Role.USER, "hi")])
@@ -52,6 +56,7 @@ class Bench:
 
     def __init__(self, folder: Path, executor: ThreadPoolExecutor) -> None:
         self.worker = FakeWorker("10.0.0.1:8001")
+        self.slots = 8
         self.events: list[TurnEvent] = []
         self.tokenizer = Tokenizer.load(folder)
         self._registry = CollectorRegistry()
@@ -60,7 +65,18 @@ class Bench:
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         model = Model(ModelConfig(name="test", path=folder, workers=("10.0.0.1:8001",)), self.tokenizer, executor)
         workers = Workers({"test": [self.worker.as_worker()]})
-        self.pipeline = Pipeline(Models([model]), workers, Limits(), Tracing(provider), Metrics(self._registry))
+        self.spending = FakeSpending()
+        self.queue = AdmissionQueue(lambda: self.slots, time.monotonic, TimeModel())
+        self.pipeline = Pipeline(
+            models=Models([model]),
+            workers=workers,
+            queues={"test": self.queue},
+            authenticator=FakeAuthenticator(),
+            spending=self.spending.as_spending(),
+            limits=Limits(),
+            tracing=Tracing(provider),
+            metrics=Metrics(self._registry),
+        )
 
     async def run(self, request: TurnRequest = ASK) -> None:
         """Runs a turn whose worker is not asked, or has been told what to do."""
@@ -105,7 +121,8 @@ async def test_a_turn_runs_from_started_to_finished(bench: Bench) -> None:
         bench.worker.feed(bench.ids("he"))
         bench.worker.feed(bench.ids("llo"), WorkerFinish.END_ID, 3)
     prompt = len(bench.worker.asked[0].prompt)
-    assert bench.events[0] == Started("test", "10.0.0.1:8001", prompt, 512)
+    (entry,) = bench.spending.entries
+    assert bench.events[0] == Started("test", "10.0.0.1:8001", prompt, 512, entry.turn)
     assert "".join(event.text for event in bench.events if isinstance(event, TextDelta)) == "hello"
     usage = Usage(prompt, len(bench.ids("he")) + len(bench.ids("llo")), 3)
     assert bench.events[-2:] == [usage, Finished(FinishReason.STOP)]
@@ -238,7 +255,7 @@ async def test_a_turn_is_one_span_under_the_callers(bench: Bench) -> None:
     chat = spans["chat test"]
     assert chat.parent is not None
     assert f"{chat.parent.span_id:016x}" == CALLER_SPAN
-    assert {name for name, span in spans.items() if span.parent == chat.context} == {"tokenize", "generate"}
+    assert {name for name, span in spans.items() if span.parent == chat.context} == {"tokenize", "queue", "generate"}
     assert chat.attributes is not None
     assert chat.attributes["gen_ai.response.finish_reasons"] == ("stop",)
     assert chat.attributes["gen_ai.usage.output_tokens"] == len(bench.ids("hidden"))
@@ -277,13 +294,13 @@ async def test_tokens_are_counted_without_a_worker(bench: Bench) -> None:
     """Counting renders the prompt as a turn would, and tells the model's context."""
     bench.worker.up = False
     prompt = bench.tokenizer.encode_chat([{"role": "user", "content": "hi"}])
-    assert await bench.pipeline.count_tokens("", ASK.messages) == (len(prompt), bench.tokenizer.context)
+    assert await bench.pipeline.count_tokens(CALL, "", ASK.messages) == (len(prompt), bench.tokenizer.context)
 
 
 async def test_counting_checks_the_messages(bench: Bench) -> None:
     """As a turn does."""
     with pytest.raises(CallerError, match="messages"):
-        await bench.pipeline.count_tokens("", [])
+        await bench.pipeline.count_tokens(CALL, "", [])
 
 
 async def test_a_stream_may_ask_which_model_it_gets(bench: Bench) -> None:

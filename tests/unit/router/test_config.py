@@ -42,6 +42,7 @@ def test_sections_are_read(tmp_path: Path) -> None:
     """A TOML file with every section gives its values; what a section leaves out keeps its default."""
     text = """
     listen = "0.0.0.0:9000"
+    plaintext_anywhere = true
     [[models]]
     name = "small"
     path = "/models/small"

@@ -156,8 +156,8 @@ async def test_an_extension_stops_at_the_turns_maximum() -> None:
 async def test_what_is_left_is_told() -> None:
     """For each limit of each subject, with this turn taken off."""
     hold = await Desk().reserve(tenant(requests_per_minute=5), user(concurrent_turns=3))
-    told = [(each.subject, each.limit_name, each.limit, each.left) for each in hold.remaining()]
-    assert told == [(SubjectKind.TENANT, "requests_per_minute", 5, 4), (SubjectKind.USER, "concurrent_turns", 3, 2)]
+    told = [(each.subject, each.name, each.limit, each.left) for each in hold.remaining()]
+    assert told == [("tenant", "requests_per_minute", 5, 4), ("user", "concurrent_turns", 3, 2)]
 
 
 async def test_the_same_turn_is_booked_once() -> None:

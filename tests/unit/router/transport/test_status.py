@@ -89,8 +89,12 @@ def test_the_time_to_wait_is_a_duration() -> None:
     assert retry.retry_delay.ToMilliseconds() == 500
 
 
+async def admit(method: str) -> None:
+    """Everybody may call."""
+
+
 async def intercept(handler: Any, context: FakeContext) -> Any:
-    return await StatusInterceptor().intercept(handler, "request", context, "/tidegate.v1.ChatService/Complete")  # type: ignore[arg-type]
+    return await StatusInterceptor(admit).intercept(handler, "request", context, "/tidegate.v1.ChatService/Complete")  # type: ignore[arg-type]
 
 
 async def test_a_handlers_answer_passes() -> None:

@@ -1,0 +1,42 @@
+"""The quota from its configuration: counted in memory, or in the Redis that all routers share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from router.config import QuotaConfig
+from router.quota.estimate import OutputEstimator
+from router.quota.failover import FailClosed, FailOpen
+from router.quota.memory import MemoryStore
+from router.quota.quota import StoredQuota
+from router.quota.redis import RedisStore
+from router.quota.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """The quota and what it counts with; `redis` None is this process's memory."""
+
+    quota: StoredQuota
+    redis: RedisStore | None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Counting]:
+        """Raises StoreRefused when Redis cannot be used."""
+        if self.redis is None:
+            yield self
+        else:
+            async with self.redis:
+                yield self
+
+
+def assemble_quota(config: QuotaConfig) -> Counting:
+    """Makes the stores and connects to nothing."""
+    url = config.redis.get_secret_value()
+    if not url:
+        return Counting(StoredQuota(MemoryStore(), OutputEstimator()), None)
+    redis = RedisStore(url)
+    store: Store = FailClosed(redis) if config.redis_away == "refuse" else FailOpen(redis, MemoryStore(), routers=config.routers)
+    return Counting(StoredQuota(store, OutputEstimator()), redis)

@@ -1,0 +1,125 @@
+"""What a turn costs, and to whom: the quota that it is booked under, and the ledger that remembers it.
+
+A turn is charged what its worker produced, whether its caller heard all of it or left. One that never reached a worker costs nothing and
+leaves no entry; one that failed before its first token costs nothing and leaves an entry that says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from router.admission.queue import Slot
+from router.auth.principal import Principal
+from router.ledger.entry import UsageEntry
+from router.model import Allowance
+from router.quota.limits import Amounts
+from router.quota.quota import SLICE_TOKENS, Ask, Hold, Quota
+from router.quota.terms import Terms
+
+AHEAD_TOKENS = 32
+"""How long before a reservation is used up more is asked for: the answer of a store that is not far should come within as many steps."""
+
+_DURABLE_S = 1.0
+
+
+class Book(Protocol):
+    """Where usage is written; router.ledger.ledger in production, and described there."""
+
+    def require_room(self) -> None: ...
+    def begin(self, turn: str, describe: Callable[[], UsageEntry]) -> None: ...
+    def record(self, entry: UsageEntry) -> None: ...
+    async def durable(self, within_s: float | None = None) -> None: ...
+
+
+class Spending:
+    """Opens charges."""
+
+    def __init__(self, terms: Terms, quota: Quota, ledger: Book, router: str, now: Callable[[], float]) -> None:
+        """`router` is this router's name in the ledger; `now` gives seconds since 1970."""
+        self._terms = terms
+        self._quota = quota
+        self._ledger = ledger
+        self._router = router
+        self._now = now
+
+    async def open(self, who: Principal, model: str, prompt_tokens: int, most: int) -> Charge:
+        """Books a turn of at most `most` output tokens. Raises CallerError QUOTA_EXCEEDED; RouterError when it could not be recorded."""
+        self._ledger.require_room()
+        turn, now = uuid.uuid4().hex, self._now()
+        subjects = self._terms.find_subjects(who.tenant, who.user, who.key_id, model)
+        hold = await self._quota.reserve(subjects, Ask(turn, who.tenant, model, prompt_tokens, most, self._terms.find_price(model)))
+        entry = UsageEntry(turn, who.tenant, who.user, who.key_id, model, model, prompt_tokens, 0, 0, "", now, now, self._router)
+        return Charge(hold, self._ledger, entry, self._terms.find_weight(who.tenant), self._now)
+
+
+class Charge:
+    """One turn's. Close it, whatever happens to the turn; only the first time counts."""
+
+    def __init__(self, hold: Hold, ledger: Book, entry: UsageEntry, weight: float, now: Callable[[], float]) -> None:
+        self.turn = entry.turn
+        self.weight = weight
+        self._hold = hold
+        self._ledger = ledger
+        self._entry = entry
+        self._now = now
+        self._slot: Slot | None = None
+        self._produced = self._cached = 0
+        self._extension: asyncio.Task[None] | None = None
+        self._refused = False
+
+    @property
+    def allowances(self) -> tuple[Allowance, ...]:
+        """What the caller's limits leave."""
+        return self._hold.remaining()
+
+    @property
+    def expected_tokens(self) -> int:
+        """How long the answer will probably be."""
+        return self._hold.reserved_output_tokens
+
+    def begin(self, slot: Slot) -> None:
+        """A worker takes the turn: from here on it costs, even if this router dies."""
+        self._slot = slot
+        self._ledger.begin(self.turn, self._describe)
+
+    def count(self, tokens: int) -> bool:
+        """The worker produced this many more, called once a step. False: the budget is spent and the turn must end."""
+        assert self._slot is not None, "begun before it is counted"
+        self._produced += tokens
+        self._hold.count(tokens)
+        self._slot.produced(tokens)
+        if self._hold.uncovered(AHEAD_TOKENS) and self._extension is None and not self._refused:
+            self._extension = asyncio.create_task(self._extend())
+        return not (self._refused and self._hold.uncovered())
+
+    def cached(self, prompt_tokens: int) -> None:
+        """The worker told how much of the prompt was in its cache."""
+        assert self._slot is not None, "begun before it is counted"
+        self._cached = prompt_tokens
+        self._hold.cached(prompt_tokens)
+        self._slot.cached(prompt_tokens)
+
+    async def close(self, finish: str, *, failed: bool) -> None:
+        """Settles. Returns when the entry would survive a crash; `finish` is how the ledger says that the turn ended."""
+        if self._slot is None:
+            await self._hold.settle(Amounts())
+            return
+        if failed and not self._produced:
+            self._entry, self._cached, used = replace(self._entry, prompt_tokens=0), 0, Amounts()
+        else:
+            used = self._hold.read_counted()
+        self._slot = None
+        self._ledger.record(replace(self._describe(), finish=finish))
+        await self._hold.settle(used)
+        await self._ledger.durable(_DURABLE_S)
+
+    async def _extend(self) -> None:
+        self._refused = not await self._hold.extend(SLICE_TOKENS)
+        self._extension = None
+
+    def _describe(self) -> UsageEntry:
+        return replace(self._entry, cached_tokens=self._cached, completion_tokens=self._produced, ended_at=self._now())

@@ -1,0 +1,42 @@
+"""The database as a router needs it: started if it is ours, moved to the newest schema, and claimed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from router.config import Store as StoreConfig
+from router.errors import StartFailed
+from router.store.database import Database, StoreAway
+from router.store.embedded import embedded_postgres
+from router.store.migrate import migrate
+from router.store.presence import presence
+
+
+class Store:
+    """PostgreSQL at a DSN, or an embedded one in the router's folder."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._dsn = config.dsn.get_secret_value()
+        self._folder: Path = config.folder / "postgres"
+        self.database = Database(lambda: self._dsn)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Database]:
+        """The database at the newest schema. Raises StartFailed."""
+        async with AsyncExitStack() as stack:
+            if not self._dsn:
+                self._dsn = await stack.enter_async_context(embedded_postgres(self._folder))
+            await stack.enter_async_context(self.database.running())
+            try:
+                await migrate(self.database)
+            except StoreAway:
+                raise StartFailed("store.dsn: the database cannot be reached") from None
+            yield self.database
+
+    @asynccontextmanager
+    async def running(self, *, shares: bool) -> AsyncIterator[Database]:
+        """The same, claimed for a router that shares its counters with others, or does not. Raises StartFailed."""
+        async with self.open() as database, presence(database, shares=shares):
+            yield database

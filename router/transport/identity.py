@@ -1,0 +1,22 @@
+"""Who calls, asked before any handler runs: the same for every method of every service, of any cardinality."""
+
+from __future__ import annotations
+
+from router.auth.authenticate import Authenticator
+from router.transport.requests import current_call, set_principal
+
+_OPEN = "/grpc.health.v1.Health/"
+"""What anybody may ask, for load balancers and orchestrators."""
+
+
+class Gate:
+    """Refuses callers who are nobody, and tells handlers who the others are."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    async def admit(self, method_name: str) -> None:
+        """Looks at the current call. Raises CallerError UNAUTHENTICATED and RouterError IDENTITY_UNKNOWN."""
+        if not method_name.startswith(_OPEN):
+            credentials = current_call().credentials
+            set_principal(await self._authenticator.identify(credentials.headers, credentials.peer))

@@ -32,7 +32,7 @@ class StackOptions:
     """What to run: a model (name, folder, .gguf or Hugging Face id) and the engine's profile. Port 0 takes a free one.
 
     `worker` is the gRPC address of a Triton that runs already; then none is started. `engine` overrides values of config.pbtxt, and
-    `router` is TOML appended to the router's configuration.
+    `router` is TOML appended to the router's configuration. `store` is the folder of the router's data; empty: they go with the stack.
     """
 
     model: str = DEFAULT_MODEL
@@ -40,6 +40,7 @@ class StackOptions:
     port: int = 0
     metrics_port: int = 0
     worker: str = ""
+    store: str = ""
     engine: Mapping[str, str] = field(default_factory=dict)
     router: str = ""
 
@@ -51,6 +52,7 @@ class Stack:
     router: str
     metrics: str
     worker: str
+    config: Path
     triton: Triton | None
     router_process: asyncio.subprocess.Process
     collector: Collector
@@ -75,14 +77,14 @@ async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
             stack.push_async_callback(triton.stop)
         worker = triton.endpoints.grpc if triton else options.worker
         config = work / "router.toml"
-        config.write_text(router_config(options, folder, worker, collector.url))
+        config.write_text(router_config(options, folder, worker, collector.url, options.store or f"{work}/store"))
         process, router, metrics = await _start_router(config, stack)
         await _wait_serving(router)
-        yield Stack(router, metrics, worker, triton, process, collector, repository)
+        yield Stack(router, metrics, worker, config, triton, process, collector, repository)
 
 
-def router_config(options: StackOptions, folder: Path, worker: str, trace_url: str) -> str:
-    """The router's TOML for this stack."""
+def router_config(options: StackOptions, folder: Path, worker: str, trace_url: str, store: str) -> str:
+    """The router's TOML for this stack. Callers on this machine need no key."""
     return f"""\
 listen = "127.0.0.1:{options.port}"
 
@@ -90,6 +92,12 @@ listen = "127.0.0.1:{options.port}"
 name = "{folder.name}"
 path = "{folder}"
 workers = ["{worker}"]
+
+[store]
+folder = "{store}"
+
+[auth]
+anonymous = true
 
 [telemetry]
 otlp_endpoint = "{trace_url}"

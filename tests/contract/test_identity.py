@@ -1,0 +1,112 @@
+"""Who may call: keys on every kind of call, on open streams, and what a key is for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pool
+from grpc_reflection.v1alpha.reflection_pb2 import DESCRIPTOR as REFLECTION
+from tidegate import Session, TidegateError
+from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, CountTokensRequest, Setup, StartTurn
+from tidegate.v1.turn_pb2 import TurnSpec
+
+from router.auth.principal import Role
+from tests.bench.calls import failure_of
+from tests.bench.tenants import bearer, make_key, revoke
+from tests.bench.waiting import until
+from tests.bench.whole import ask, run_bench
+from tests.bench.worker import Worker
+
+SPEC = TurnSpec(messages=[ask()])
+LOCKED: dict[str, Any] = {"auth": {}}
+"""Nobody is let in without credentials."""
+
+
+def all_methods() -> Iterator[tuple[str, bool, bool]]:
+    """Each method of every service that a router serves: path, and whether requests and responses are streams."""
+    pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
+    files = [name for name in ("chat", "admin") if _is_known(pool, f"tidegate/v1/{name}_service.proto")]
+    described = [pool.FindFileByName(f"tidegate/v1/{name}_service.proto") for name in files]
+    for file in (*described, REFLECTION):
+        for service in file.services_by_name.values():
+            for method in service.methods:
+                yield f"/{service.full_name}/{method.name}", method.client_streaming, method.server_streaming
+
+
+def _is_known(pool: Any, name: str) -> bool:
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        return False
+    return True
+
+
+def call_raw(channel: grpc.aio.Channel, path: str, metadata: Any, *, streams_in: bool, streams_out: bool) -> Any:
+    """Calls a method with one empty message."""
+    kind = f"{'stream' if streams_in else 'unary'}_{'stream' if streams_out else 'unary'}"
+    call: Any = getattr(channel, kind)(path)
+    return call(iter([b""]) if streams_in else b"", metadata=metadata)
+
+
+@pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer tg_abcdefghijkl_" + "x" * 43),), (("authorization", "Basic x"),)])
+async def test_every_method_wants_credentials(chatml: Path, metadata: Any) -> None:
+    """Of every service and cardinality, reflection too: a new RPC is covered as soon as it exists. Health alone is open."""
+    async with run_bench(chatml, Worker(chatml), **LOCKED) as router, grpc.aio.insecure_channel(router.target) as channel:
+        for path, streams_in, streams_out in all_methods():
+            error = await failure_of(call_raw(channel, path, metadata, streams_in=streams_in, streams_out=streams_out))
+            assert (path, error.code, error.reason) == (path, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
+        healthy: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert await healthy(b"") == b"\x08\x01"
+
+
+async def test_a_key_opens_every_kind_of_call(chatml: Path) -> None:
+    """The same key on a stream, a single turn and a count."""
+    async with run_bench(chatml, Worker(chatml), **LOCKED) as router, router.stub() as stub:
+        headers = bearer(await make_key(router))
+        assert (await stub.Complete(CompleteRequest(spec=SPEC), metadata=headers)).text == "ok"
+        assert (await stub.CountTokens(CountTokensRequest(messages=[ask()]), metadata=headers)).prompt_tokens
+        requests = (ConverseRequest(setup=Setup()), ConverseRequest(start=StartTurn(turn=1, spec=SPEC)))
+        frames = [frame async for frame in stub.Converse(iter(requests), metadata=headers)]
+        assert frames[-1].events[-1].HasField("finished")
+
+
+async def test_a_key_that_is_revoked_starts_no_more_turns(chatml: Path) -> None:
+    """Not on streams that are open either; the turn that runs is finished. Refused within a second."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.002)
+    async with run_bench(chatml, worker, **LOCKED) as router:
+        key = await make_key(router)
+        async with router.client() as client, client.session(headers=dict(bearer(key))) as session:
+            running = await session.start(ask(), max_output_tokens=300)
+            await until(lambda: worker.calls == 1)
+            await revoke(router, key)
+            assert await refused_within(session, 1.0) == "UNAUTHENTICATED"
+            assert len(await running.text()) == 300
+
+
+async def refused_within(session: Session, limit_s: float) -> str:
+    """The reason of the first turn that fails."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        try:
+            await (await session.start(ask(), max_output_tokens=1)).text()
+        except TidegateError as error:
+            return error.reason
+    raise AssertionError("turns go on")
+
+
+async def test_a_key_is_for_its_models_and_roles(chatml: Path) -> None:
+    """Another model, or a key without the role of a caller, is PERMISSION_DENIED: the caller is known and may not."""
+    async with run_bench(chatml, Worker(chatml), **LOCKED) as router, router.stub() as stub:
+        for grant in ({"models": ["other"]}, {"roles": frozenset({Role.OPERATOR})}):
+            headers = bearer(await make_key(router, **grant))
+            for call in (
+                stub.Complete(CompleteRequest(spec=SPEC), metadata=headers),
+                stub.CountTokens(CountTokensRequest(messages=[ask()]), metadata=headers),
+            ):
+                assert (await failure_of(call)).code is grpc.StatusCode.PERMISSION_DENIED
+        assert (await stub.Complete(CompleteRequest(spec=SPEC), metadata=bearer(await make_key(router, models=["test"])))).text == "ok"

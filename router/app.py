@@ -152,6 +152,7 @@ class App:
         async with AsyncExitStack() as stack:
             stack.callback(self.executor.shutdown)
             stack.callback(self.provider.shutdown)
+            server, port = self._build_server()
             metrics = self._serve_metrics(stack)
             await stack.enter_async_context(self.counting.running())
             await stack.enter_async_context(self.store.running(shares=self.counting.redis is not None))
@@ -161,7 +162,6 @@ class App:
             for worker in self.workers:
                 stack.push_async_callback(_cancel, _start(worker.run()))
             stack.push_async_callback(_cancel, _start(self.service.watch_streams()))
-            server, port = self._build_server()
             await server.start()
             stack.push_async_callback(server.stop, 1.0)
             stack.push_async_callback(self.service.drain, self.config.timeouts.drain_s)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from router.__main__ import main
 from router.app import build
-from router.config import ConfigInvalid, read_config
-from tests.bench.router import run_router
+from router.config import ConfigInvalid, load_config, read_config
+from router.errors import StartFailed
+from tests.bench.postgres import migrated_database
+from tests.bench.router import run_router, values_of
 
 
 def write_config(folder: Path, **values: str) -> Path:
@@ -43,11 +46,63 @@ def test_a_configuration_that_is_not_understood_is_refused(
     assert key in capfd.readouterr().err
 
 
-async def test_a_second_router_on_the_same_port_does_not_start(chatml: Path) -> None:
+async def test_a_second_router_on_the_same_port_does_not_start(chatml: Path, tmp_path: Path) -> None:
     """Two routers cannot share a port by accident."""
     async with run_router(chatml, wait_up=False) as router:
-        model = {"name": "test", "path": str(chatml), "workers": ["127.0.0.1:1"]}
-        second = build(read_config({"listen": router.target, "models": [model]}))
+        second = build(read_config(values_of(chatml, store={"folder": str(tmp_path)}) | {"listen": router.target}))
         with pytest.raises(ConfigInvalid, match="listen"):
             async with second.running():
                 pass
+
+
+async def test_a_second_router_that_counts_alone_does_not_start(chatml: Path, tmp_path: Path) -> None:
+    """Two routers on one database that share no Redis would let twice the limits through."""
+    async with migrated_database() as dsn, run_router(chatml, wait_up=False, store={"dsn": dsn}):
+        second = build(read_config(values_of(chatml, store={"folder": str(tmp_path), "dsn": dsn})))
+        with pytest.raises(StartFailed, match=r"quota\.redis"):
+            async with second.running():
+                pass
+
+
+async def test_two_routers_do_not_share_a_folder(chatml: Path) -> None:
+    """What one has spooled the other must not touch."""
+    async with migrated_database() as dsn, run_router(chatml, wait_up=False) as router:
+        folder = str(router.app.config.store.folder)
+        second = build(read_config(values_of(chatml, store={"folder": folder, "dsn": dsn})))
+        with pytest.raises(StartFailed, match=folder):
+            async with second.running():
+                pass
+
+
+@pytest.mark.parametrize("section", [{"store": {"dsn": "host=127.0.0.1 port=1"}}, {"quota": {"redis": "redis://127.0.0.1:1"}}])
+async def test_what_cannot_be_reached_is_named(chatml: Path, tmp_path: Path, section: dict[str, Any]) -> None:
+    """A router without its database, or without the Redis it was told to share, does not start."""
+    section = {"store": {}} | section
+    section["store"]["folder"] = str(tmp_path)
+    with pytest.raises(StartFailed, match=r"cannot be reached|Redis"):
+        async with build(read_config(values_of(chatml, **section))).running():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"listen": "0.0.0.0:8500"}, "listen"),
+        ({"listen": "0.0.0.0:8500", "plaintext_anywhere": True, "auth": {"anonymous": True}}, "auth.anonymous"),
+        ({"quota": {"routers": 2}}, "quota.redis"),
+    ],
+)
+def test_what_is_not_safe_is_refused(values: dict[str, Any], key: str) -> None:
+    """Plaintext on other than loopback, callers without credentials there, and several routers that count apart."""
+    with pytest.raises(ConfigInvalid, match=key):
+        read_config({"models": [{"name": "test", "path": "/", "workers": ["a:1"]}], **values})
+
+
+def test_secrets_are_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`--print-config` masks those of the file, and a configuration masks those of the environment."""
+    path = write_config(tmp_path)
+    path.write_text(path.read_text() + '[quota]\nredis = "redis://:canary-1@host"\n')
+    assert main([str(path), "--print-config"]) == 0
+    config = load_config(path, {"TIDEGATE_DSN": "postgresql://u:canary-2@host/db"})
+    assert config.store.dsn.get_secret_value() == "postgresql://u:canary-2@host/db"
+    assert "canary" not in capfd.readouterr().out + config.model_dump_json() + repr(config)

@@ -1,0 +1,129 @@
+"""Two routers before one worker, with one database and one Redis: what one decides holds at the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import grpc
+import pytest
+from tidegate.errors import from_rpc_error
+from tidegate.v1.chat_service_pb2 import CompleteRequest
+from tidegate.v1.turn_pb2 import TurnSpec
+
+from tests.bench.postgres import migrated_database
+from tests.bench.router import Router, run_router
+from tests.bench.tenants import bearer, entries, limit, make_key, revoke
+from tests.bench.waiting import until
+from tests.bench.whole import ask
+from tests.bench.worker import Worker
+from tests.unit.router.quota.redis_server import RedisServer
+
+pytestmark = pytest.mark.slow  # real servers, and bounds in real time
+
+
+@asynccontextmanager
+async def pair(folder: Path, worker: Worker, **quota: object) -> AsyncIterator[tuple[Router, Router, RedisServer]]:
+    """Two routers that share everything that routers share, the pepper too."""
+    with TemporaryDirectory(dir="/tmp") as shared:
+        redis = RedisServer(Path(shared))
+        folders = [Path(shared) / name for name in ("one", "two")]
+        for each in folders:
+            each.mkdir()
+            (each / "pepper").write_bytes(b"p" * 48)
+        section = {"redis": redis.url, "routers": 2, **quota}
+        async with worker.running(), migrated_database() as dsn:
+            stores = [{"folder": str(each), "dsn": dsn} for each in folders]
+            async with (
+                run_router(folder, worker.address, store=stores[0], quota=section) as one,
+                run_router(folder, worker.address, store=stores[1], quota=section) as two,
+            ):
+                yield one, two, redis
+        redis.kill()
+
+
+async def outcome(router: Router, key: str, tokens: int = 2) -> str:
+    """How a turn ends: `ok`, or the reason of its failure."""
+    async with router.stub() as stub:
+        spec = TurnSpec(messages=[ask()], max_output_tokens=tokens)
+        try:
+            await stub.Complete(CompleteRequest(spec=spec), metadata=bearer(key))
+        except grpc.aio.AioRpcError as error:
+            return from_rpc_error(error).reason
+    return "ok"
+
+
+async def refresh(*routers: Router) -> None:
+    for router in routers:
+        await router.app.terms.refresh()
+
+
+async def test_a_revoked_key_is_refused_by_both_within_a_second(chatml: Path) -> None:
+    """Revoked through one; the other has it in memory."""
+    async with pair(chatml, Worker(chatml)) as (one, two, _):
+        key = await make_key(one)
+        assert [await outcome(router, key) for router in (one, two)] == ["ok", "ok"]
+        await revoke(one, key)
+        deadline = time.monotonic() + 1.0
+        for router in (one, two):
+            while await outcome(router, key) == "ok":
+                assert time.monotonic() < deadline
+
+
+async def test_a_limit_of_five_lets_five_through(chatml: Path) -> None:
+    """Of a hundred turns at once, fifty at each router: five at once, and as many in the minute as the limit says."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.01)
+    async with pair(chatml, worker) as (one, two, _):
+        key = await make_key(one)
+        await limit(one, "acme", concurrent_turns=5, requests_per_minute=8)
+        await refresh(two)
+        assert count_ok(await storm((one, two), key, 100)) == 5
+        assert count_ok(await storm((one, two), key, 1)) == 3
+
+
+async def storm(routers: Sequence[Router], key: str, tokens: int) -> list[str]:
+    return await asyncio.gather(*(outcome(router, key, tokens) for router in routers for _ in range(50)))
+
+
+def count_ok(outcomes: Sequence[str]) -> int:
+    assert set(outcomes) <= {"ok", "QUOTA_EXCEEDED"}
+    return outcomes.count("ok")
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("refuse", {"QUOTA_UNAVAILABLE"}), ("share", {"ok", "QUOTA_EXCEEDED"})])
+async def test_without_redis_the_policy_decides_and_nothing_hangs(chatml: Path, policy: str, expected: set[str]) -> None:
+    """A turn that runs finishes, new ones are refused or get this router's share, and what was used is in the ledger once."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.002)
+    async with pair(chatml, worker, redis_away=policy) as (one, two, redis):
+        key = await make_key(one)
+        await limit(one, "acme", requests_per_minute=10)
+        await refresh(two)
+        running = asyncio.create_task(outcome(one, key, 300))
+        await until(lambda: worker.calls == 1)
+        redis.stall()
+        began = time.monotonic()
+        assert set(await storm((one, two), key, 2)) == expected
+        assert time.monotonic() - began < 10
+        assert await running == "ok"
+        redis.resume()
+        served = [entry for entry in await entries(one) + await entries(two) if entry.finish == "length"]
+        assert {entry.turn for entry in served if entry.completion_tokens == 300}
+
+
+async def test_the_engines_own_queue_stays_empty(chatml: Path) -> None:
+    """Each router leaves the slots that the other's turns hold; together they use all of them."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.002, max_sequences=8)
+    async with pair(chatml, worker) as (one, two, _):
+        key = await make_key(one)
+        turns = [asyncio.create_task(outcome(router, key, 100)) for router in (one, two) for _ in range(40)]
+        most = 0
+        while not all(turn.done() for turn in turns):
+            load = worker.engine.load()
+            most = max(most, load.queued)
+            await asyncio.sleep(0.005)
+        assert {turn.result() for turn in turns} == {"ok"}
+        assert most <= 16, "what both send in the moment before they hear of each other"

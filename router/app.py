@@ -52,6 +52,7 @@ from router.transport.identity import Gate
 from router.transport.requests import ReadingInterceptor
 from router.transport.status import StatusInterceptor
 from router.transport.tls import server_credentials
+from router.upstream.link import Owner
 from router.upstream.worker import Worker
 
 _KEEPALIVE = (
@@ -68,22 +69,22 @@ def build(config: Config) -> App:
     """Makes every object and starts nothing. Must run inside the event loop. Raises ConfigInvalid."""
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
     models = Models([Model(model, _load_tokenizer(model.path), executor) for model in config.models])
-    health = Health()
-    workers = Workers(
-        {
-            model.name: [
-                Worker(address, _facts(model), config.timeouts, lambda: take_change(health, workers, queues)) for address in addresses
-            ]
-            for model, addresses in zip(models, (it.workers for it in config.models), strict=True)
-        }
-    )
-    queues = {model: _build_queue(config.queue, workers, model) for model in workers.models}
-    take_change(health, workers, queues)
     store = Store(config.store)
     identity = assemble_identity(config.auth, config.store.folder, IdentityStore(store.database))
     counting = assemble_quota(config.quota)
     terms = Terms(TermsStore(store.database), time.time)
     ledger = Ledger(config.store.folder / "ledger", UsageStore(store.database))
+    spending = Spending(terms, counting.quota, ledger, config.name, time.time)
+    health = Health()
+    owner = Owner(config.name, lambda: take_change(health, workers, queues), spending.take_receipts)
+    workers = Workers(
+        {
+            model.name: [Worker(address, _facts(model), config.timeouts, owner) for address in addresses]
+            for model, addresses in zip(models, (it.workers for it in config.models), strict=True)
+        }
+    )
+    queues = {model: _build_queue(config.queue, workers, model) for model in workers.models}
+    take_change(health, workers, queues)
     provider = _build_provider(config.telemetry)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
@@ -91,7 +92,6 @@ def build(config: Config) -> App:
         export_worker(metrics, worker)
     for model, queue in queues.items():
         export_queue(metrics, model, queue)
-    spending = Spending(terms, counting.quota, ledger, config.name, time.time)
     pipeline = Pipeline(
         models=models,
         workers=workers,

@@ -247,6 +247,16 @@ class GenerationRequest:
     guide: Guide | None = None
     log_probs: bool = False
     trace_headers: dict[str, str] = field(default_factory=dict)
+    account: str = ""
+    """Whom it is for, for a Receipt. At most a few hundred characters."""
+
+
+class Receipt(NamedTuple):
+    """What a worker made for a router that lost its connection, by the text that the router had given with the request."""
+
+    account: str
+    tokens: int
+    cached_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Pipeline:
             turn = Turn(model.tokenizer.decoder(), request.stop, len(prompt), logprobs=request.logprobs)
             answer.start(turn, Started(model.name, worker.address, len(prompt), most, charge.turn, charge.allowances))
             with answer.span.stage("generate") as stage:
-                await answer.generate(worker, _ask_worker(request, prompt, most, trace_headers(stage)))
+                await answer.generate(worker, _ask_worker(request, prompt, most, trace_headers(stage), charge.account))
             queue.observe(_time(answer, worker))
 
     async def count_tokens(self, call: Call, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def _describe(call: Call, request: TurnRequest, who: Principal, prompt_tokens: i
     )
 
 
-def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: dict[str, str]) -> GenerationRequest:
+def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: dict[str, str], account: str) -> GenerationRequest:
     return GenerationRequest(
         prompt=prompt,
         max_new_tokens=most,
@@ -141,6 +141,7 @@ def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: d
         guide=request.guide,
         log_probs=request.logprobs,
         trace_headers=trace,
+        account=account,
     )
 
 

@@ -7,15 +7,17 @@ leaves no entry; one that failed before its first token costs nothing and leaves
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from router.admission.queue import Slot
 from router.auth.principal import Principal
-from router.ledger.entry import UsageEntry
-from router.model import Allowance
+from router.ledger.entry import UsageEntry, read_line
+from router.ledger.running import LOST
+from router.model import Allowance, Receipt
 from router.quota.limits import Amounts
 from router.quota.quota import SLICE_TOKENS, Ask, Hold, Quota
 from router.quota.terms import Terms
@@ -25,12 +27,15 @@ AHEAD_TOKENS = 32
 
 _DURABLE_S = 1.0
 
+log = logging.getLogger("tidegate.spending")
+
 
 class Book(Protocol):
     """Where usage is written; router.ledger.ledger in production, and described there."""
 
     def require_room(self) -> None: ...
     def begin(self, turn: str, describe: Callable[[], UsageEntry]) -> None: ...
+    def recover(self, entry: UsageEntry) -> None: ...
     def record(self, entry: UsageEntry) -> None: ...
     async def durable(self, within_s: float | None = None) -> None: ...
 
@@ -55,6 +60,16 @@ class Spending:
         entry = UsageEntry(turn, who.tenant, who.user, who.key_id, model, model, prompt_tokens, 0, 0, "", now, now, self._router)
         return Charge(hold, self._ledger, entry, self._terms.find_weight(who.tenant), self._now)
 
+    def take_receipts(self, receipts: Sequence[Receipt]) -> None:
+        """Workers tell what they made for turns that a router lost: an earlier life of this one, or another that does not come back."""
+        for receipt in receipts:
+            try:
+                entry = read_account(receipt, self._now())
+            except ValueError:
+                log.error("a worker's receipt cannot be read")
+            else:
+                self._ledger.recover(entry)
+
 
 class Charge:
     """One turn's. Close it, whatever happens to the turn; only the first time counts."""
@@ -70,6 +85,11 @@ class Charge:
         self._produced = self._cached = 0
         self._extension: asyncio.Task[None] | None = None
         self._refused = False
+
+    @property
+    def account(self) -> str:
+        """The turn's entry before it ran, for the worker's receipt."""
+        return self._entry.to_line()
 
     @property
     def allowances(self) -> tuple[Allowance, ...]:
@@ -123,3 +143,11 @@ class Charge:
 
     def _describe(self) -> UsageEntry:
         return replace(self._entry, cached_tokens=self._cached, completion_tokens=self._produced, ended_at=self._now())
+
+
+def read_account(receipt: Receipt, now: float) -> UsageEntry:
+    """The entry of a turn whose router is gone: what its worker made. Raises ValueError."""
+    entry = read_line(receipt.account)
+    prompt = entry.prompt_tokens if receipt.tokens else 0  # as for any turn that failed before its first token
+    cached = min(receipt.cached_tokens, prompt)
+    return replace(entry, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=receipt.tokens, finish=LOST, ended_at=now)

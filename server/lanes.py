@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from server.engine.base import Description, Finish, Load, Output, Timing
+from server.receipts import Receipt
 
 WINDOW = 64
 _REMEMBERED = 1024
@@ -53,11 +54,15 @@ class Frame:
 
 
 class Lane:
-    """One router's lane: its running requests and what they produced since the last frame."""
+    """One router's lane: its running requests and what they produced since the last frame. `router` is the router's name."""
 
-    def __init__(self, description: Description) -> None:
+    def __init__(self, description: Description, router: str = "") -> None:
+        self.router = router
         self._greeting: Description | None = description
         self._numbers: dict[int, int] = {}
+        self._made: dict[int, Receipt] = {}
+        self._unread: deque[tuple[int, Receipt]] = deque()
+        self._inherited: list[Receipt] = []
         self._news: dict[int, Output] = {}
         self._kv_events: deque[Mapping[str, object]] = deque(maxlen=_REMEMBERED)
         self._cancelled_early: deque[int] = deque(maxlen=_REMEMBERED)
@@ -69,13 +74,24 @@ class Lane:
         """Running requests: the router's number to the engine's."""
         return self._numbers
 
-    def open_request(self, request: int, number: int) -> None:
+    @property
+    def receipts(self) -> list[Receipt]:
+        """What was made for this router and, as far as is known, not read by it."""
+        return [*self._made.values(), *(receipt for _, receipt in self._unread), *self._inherited]
+
+    def inherit(self, receipts: Sequence[Receipt]) -> None:
+        """Takes receipts of an earlier lane, for the next frame."""
+        self._inherited += receipts
+
+    def open_request(self, request: int, number: int, account: str = "") -> None:
         """Books a running request."""
         self._numbers[request] = number
+        self._made[request] = Receipt(account)
 
     def close_request(self, request: int) -> int | None:
         """Forgets a request and what it produced; returns the engine's number, or None when it does not run."""
         self._news.pop(request, None)
+        self._made.pop(request, None)
         number = self._numbers.pop(request, None)
         if number is None:
             self._cancelled_early.append(request)
@@ -89,6 +105,8 @@ class Lane:
         """Takes a step's output for a request, merging it with what has not been sent."""
         if output.finish is not Finish.RUNNING:
             self._numbers.pop(request, None)
+        if receipt := self._made.get(request):
+            receipt.tokens += len(output.tokens)
         waiting = self._news.get(request)
         self._news[request] = output if waiting is None else _merge(waiting, output)
 
@@ -99,10 +117,15 @@ class Lane:
     def acknowledge(self, sequence: int) -> None:
         """The router has read all frames up to `sequence`."""
         self._acknowledged = max(self._acknowledged, sequence)
+        while self._unread and self._unread[0][0] <= sequence:
+            self._unread.popleft()
 
     def take_frame(self, load: Load, *, even_if_empty: bool = False) -> Frame | None:
         """The next frame, or None when there is nothing to say or the router is behind."""
-        if not (self._news or self._greeting or self._kv_events or even_if_empty) or self._sent - self._acknowledged >= WINDOW:
+        if (
+            not (self._news or self._greeting or self._kv_events or self._inherited or even_if_empty)
+            or self._sent - self._acknowledged >= WINDOW
+        ):
             return None
         self._sent += 1
         frame = Frame(self._sent, load)
@@ -112,10 +135,22 @@ class Lane:
         if self._kv_events:
             frame.detail.append(json.dumps({"kv_events": list(self._kv_events)}))
             self._kv_events.clear()
+        if self._inherited:
+            frame.detail.append(json.dumps({"receipts": [asdict(receipt) for receipt in self._inherited]}))
+            self._unread.extend((self._sent, receipt) for receipt in self._inherited)
+            self._inherited = []
         for request, output in self._news.items():
             frame.add(request, output)
+            if output.finish is not Finish.RUNNING:
+                self._end(request, output)
         self._news = {}
         return frame
+
+    def _end(self, request: int, output: Output) -> None:
+        receipt = self._made.pop(request, None)
+        if receipt and receipt.account:
+            receipt.cached_tokens = output.timing.cached_tokens if output.timing else None
+            self._unread.append((self._sent, receipt))
 
 
 def describe_end(timing: Timing | None, error: str | None) -> dict[str, object]:

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from server.engine.base import Engine, EngineBroken, Finish, Load, Output, Request, RequestRefused
 from server.lanes import Frame, Lane
+from server.receipts import Receipts
 
 HEARTBEAT_S = 1.0
 POLL_S = 0.005
@@ -50,10 +51,11 @@ class Reply(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A request on a lane: the lane's id and the router's number for the request."""
+    """A request on a lane: the lane's id, the router's number for the request, and its own text about it, for a receipt."""
 
     lane: str
     request: int
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Stepper:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lanes: dict[str, tuple[Lane, LaneReply]] = {}
         self._running: dict[int, _Running] = {}
+        self._receipts = Receipts()
         self._last_number = 0
         self._last_poll = 0.0
         self._last_beat = 0.0
@@ -84,9 +87,9 @@ class Stepper:
 
     # Commands, from any thread.
 
-    def attach(self, lane: str, reply: LaneReply) -> None:
-        """Makes a stream a lane."""
-        self._inbox.put(lambda: self._attach(lane, reply))
+    def attach(self, lane: str, reply: LaneReply, router: str = "") -> None:
+        """Makes a stream a lane of the router with that name."""
+        self._inbox.put(lambda: self._attach(lane, reply, router))
 
     def generate(self, request: Request, reply: Reply, address: Address | None) -> None:
         """Starts a generation. `request.number` is replaced by one that is unique for the engine's life."""
@@ -175,10 +178,16 @@ class Stepper:
         self._load = self._engine.load()
         if beat:
             self._observe(self._load)
+            self._hand_over_receipts()
         events = self._engine.take_kv_events()
         for lane, _ in self._lanes.values():
             lane.add_kv_events(events)
         self._flush_lanes(even_if_empty=beat)
+
+    def _hand_over_receipts(self) -> None:
+        for lane, _ in self._lanes.values():
+            if lane.router:
+                lane.inherit(self._receipts.take(lane.router, time.monotonic()))
 
     def _flush_lanes(self, *, even_if_empty: bool = False) -> None:
         for lane, reply in self._lanes.values():
@@ -194,11 +203,12 @@ class Stepper:
 
     # What commands do, in the loop's thread.
 
-    def _attach(self, name: str, reply: LaneReply) -> None:
+    def _attach(self, name: str, reply: LaneReply, router: str) -> None:
         if self._down or name in self._lanes:
             reply.end(self._down or "this lane is attached already")
         else:
-            self._lanes[name] = (Lane(self._engine.description), reply)
+            self._lanes[name] = (Lane(self._engine.description, router), reply)
+            self._hand_over_receipts()
 
     def _generate(self, request: Request, reply: Reply, address: Address | None) -> None:
         if address and address.lane in self._lanes and self._lanes[address.lane][0].was_cancelled(address.request):
@@ -220,7 +230,7 @@ class Stepper:
         self._last_number = request.number
         self._running[request.number] = _Running(reply, address)
         if address:
-            self._lanes[address.lane][0].open_request(address.request, request.number)
+            self._lanes[address.lane][0].open_request(address.request, request.number, address.account)
 
     def _refuse(self, message: str, reply: Reply, address: Address | None) -> None:
         """Tells it on the lane, where the router listens; on the request's own response when the lane has no place for it."""
@@ -250,6 +260,7 @@ class Stepper:
 
     def _detach(self, name: str) -> None:
         lane, reply = self._lanes.pop(name)
+        self._receipts.put(lane.router, lane.receipts, time.monotonic())
         for number in lane.numbers.values():
             self._end_request(number)
         reply.end(None)

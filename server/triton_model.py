@@ -4,7 +4,9 @@ Tensors carry TensorRT-LLM's names. The request parameter `op` says what a reque
 
 * absent or `generate`: one generation. Without `lane` its tokens come back on this request, as from the stock model, and `finish_reason`
   with the last of them. With `lane` and `request` they travel in the lane's frames and this request only gets its final flag.
-* `attach`: makes this stream the lane `lane`; its responses are frames until the stream closes, which cancels what belongs to it.
+  `account` is a text about it that comes back in a receipt when the lane breaks (receipts.py).
+* `attach`: makes this stream the lane `lane` of the router `router`; its responses are frames until the stream closes, which cancels what
+  belongs to it.
 * `cancel`: ends the requests listed in `request_ids` (input INT64[n]) on `lane` at the next step.
 * `ack`: the router has read the lane's frames up to `sequence`.
 
@@ -85,12 +87,12 @@ class TidegateModel:
         return {"generate": self._generate, "attach": self._attach, "cancel": self._cancel, "ack": self._acknowledge}
 
     def _generate(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        address = Address(parameters["lane"], int(_required(parameters, "request"))) if "lane" in parameters else None
+        address = _read_address(parameters)
         reply = _Reply(sender, self._spans.open_request(request.trace().get_context()), on_lane=address is not None)
         self._stepper.generate(read_request(tensors), reply, address)
 
     def _attach(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        self._stepper.attach(_required(parameters, "lane"), _LaneReply(sender))
+        self._stepper.attach(_required(parameters, "lane"), _LaneReply(sender), parameters.get("router", ""))
 
     def _cancel(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self._stepper.cancel(_required(parameters, "lane"), _required(tensors, "request_ids").ravel().tolist())
@@ -159,6 +161,13 @@ def read_request(tensors: Mapping[str, Any]) -> Request:
         log_probs=bool(_scalar(tensors, "return_log_probs")),
         guide=_read_guide(tensors),
     )
+
+
+def _read_address(parameters: Mapping[str, Any]) -> Address | None:
+    """Where the tokens travel; None when they come back on the request itself."""
+    if "lane" not in parameters:
+        return None
+    return Address(parameters["lane"], int(_required(parameters, "request")), parameters.get("account", ""))
 
 
 def _read_stop_ids(tensors: Mapping[str, Any]) -> tuple[int, ...]:

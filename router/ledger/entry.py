@@ -36,5 +36,15 @@ class UsageEntry:
         return json.dumps({**columns, "started_at": _to_text(self.started_at), "ended_at": _to_text(end)})
 
 
+def read_line(line: str) -> UsageEntry:
+    """The entry that `to_line` wrote. Raises ValueError."""
+    columns = json.loads(line)
+    try:
+        times = {name: datetime.fromisoformat(columns[name]).timestamp() for name in ("started_at", "ended_at")}
+        return UsageEntry(**{**columns, **times})
+    except (KeyError, TypeError) as error:
+        raise ValueError("not a usage entry") from error
+
+
 def _to_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -8,9 +8,10 @@ moves the spool to the database, where a turn that is already there is not added
 or database, and no step forgets before the next has the entry for good. While the database is away the spool grows, up to a bound at which
 the router takes no new turns (`require_room`); running ones are still recorded.
 
-A turn that runs when the router is killed has no end to record. Turns that were announced with `begin` are noted on disk with their counts
-twice a second; what a killed router left there, its successor records with the finish `lost`. An entry that was recorded is older in the
-spool than the lost one of the same turn, and so the one that counts.
+A turn that runs when the router is killed has no end to record. Its worker knows what it made, and gives the next router of that name a
+receipt (`recover`). Turns that were announced with `begin` are also noted on disk with their counts twice a second, for workers that give
+none: what a killed router left there, its successor records with the finish `lost` when no receipt came in time. An entry that was recorded
+is older in the spool than the lost one of the same turn, and so the one that counts.
 """
 
 from __future__ import annotations
@@ -47,14 +48,24 @@ class Ledger:
     """Records usage. One for a router, on a folder of its own; use it inside `running()`."""
 
     def __init__(
-        self, folder: Path, sink: EntrySink, *, max_bytes: int = 256 * 1024 * 1024, note_s: float = 0.5, drain_s: float = 2.0
+        self,
+        folder: Path,
+        sink: EntrySink,
+        *,
+        max_bytes: int = 256 * 1024 * 1024,
+        note_s: float = 0.5,
+        drain_s: float = 2.0,
+        receipts_s: float = 15.0,
     ) -> None:
+        """`receipts_s` is how long receipts for an earlier router's turns are waited for, before what was noted of them counts."""
         self._spool = Spool(folder)
         self._notes = RunningTurns(folder / "running.notes")
         self._sink = sink
         self._max_bytes = max_bytes
         self._note_s = note_s
         self._drain_s = drain_s
+        self._receipts_s = receipts_s
+        self._lost: dict[str, UsageEntry] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
         self._turns: dict[str, Callable[[], UsageEntry]] = {}
         self._buffer: list[str] = []
@@ -70,8 +81,17 @@ class Ledger:
     def record(self, entry: UsageEntry) -> None:
         """Takes a turn's final entry. Does not wait."""
         self._turns.pop(entry.turn, None)
-        self._buffer.append(entry.to_line())
-        self._recorded += 1
+        self._append([entry.to_line()])
+
+    def recover(self, entry: UsageEntry) -> None:
+        """Takes the entry of a turn that a router lost. One that runs here was not lost: only its connection was."""
+        if entry.turn not in self._turns:
+            self._lost.pop(entry.turn, None)
+            self._append([entry.to_line()])
+
+    def _append(self, lines: Sequence[str]) -> None:
+        self._buffer += lines
+        self._recorded += len(lines)
         self._filled.set()
 
     async def durable(self, within_s: float | None = None) -> None:
@@ -101,7 +121,8 @@ class Ledger:
         with self._executor:
             await self._run(self._recover)
             self._spooled.set()
-            tasks = [asyncio.create_task(work) for work in (self._flush_for_ever(), self._write_for_ever(), self._note_for_ever())]
+            work = (self._flush_for_ever(), self._write_for_ever(), self._note_for_ever(), self._give_up_lost())
+            tasks = [asyncio.create_task(each) for each in work]
             try:
                 yield self
             finally:
@@ -114,19 +135,25 @@ class Ledger:
     def _recover(self) -> None:
         self._spool.open()
         try:
-            if lost := self._notes.recover():
-                log.warning("%d turns were running when the last router ended; they are charged what was noted", len(lost))
-                self._spool.append(lost)
-            self._notes.clear()
+            self._lost = {entry.turn: entry for entry in self._notes.recover()}
         except OSError:
             self._spool.close()
             raise
+        if self._lost:
+            log.warning("%d turns were running when the last router ended", len(self._lost))
+
+    async def _give_up_lost(self) -> None:
+        await asyncio.sleep(self._receipts_s)
+        if self._lost:
+            log.warning("%d of them are charged what was noted: no worker knows more", len(self._lost))
+            self._append([entry.to_line() for entry in self._lost.values()])
+            self._lost.clear()
 
     def _finish(self) -> None:
         try:
             if self._buffer:
                 self._spool.append(self._buffer)
-            self._notes.note([describe() for describe in self._turns.values()])
+            self._notes.note(self._list_running())
         finally:
             self._spool.close()
 
@@ -185,7 +212,10 @@ class Ledger:
             await _persist(self._note, "running turns cannot be noted on disk")
 
     async def _note(self) -> None:
-        await self._run(self._notes.note, [describe() for describe in self._turns.values()])
+        await self._run(self._notes.note, self._list_running())
+
+    def _list_running(self) -> list[UsageEntry]:
+        return [*(describe() for describe in self._turns.values()), *self._lost.values()]
 
     async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *arguments)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from router.ledger.entry import UsageEntry
+from router.ledger.entry import UsageEntry, read_line
 from router.ledger.spool import sync_folder
 
 LOST = "lost"
@@ -41,7 +41,7 @@ class RunningTurns:
             self._path.unlink(missing_ok=True)
             self._is_empty = True
 
-    def recover(self) -> list[str]:
-        """The lines that a killed process left. They stay until `clear` or the next `note`."""
+    def recover(self) -> list[UsageEntry]:
+        """What a killed process left. It stays until `clear` or the next `note`. Raises OSError."""
         self._is_empty = not self._path.exists()
-        return [] if self._is_empty else self._path.read_text().splitlines()
+        return [] if self._is_empty else [read_line(line) for line in self._path.read_text().splitlines()]

@@ -14,7 +14,7 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, Receipt, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream.link import LinkBroken
 from router.upstream.tensors import add_tensor, add_text, guide_texts, raw_outputs, read_numbers, read_texts, sampling_tensors
 
@@ -27,12 +27,13 @@ class FrameInvalid(LinkBroken):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One lane frame: what it brings, by the generation's number. `description` comes with the first frame only."""
+    """One lane frame: what it brings, by the generation's number. `description` comes with the first frame, `receipts` after a break."""
 
     sequence: int
     load: WorkerLoad
     description: WorkerDescription | None
     entries: list[tuple[int, WorkerDelta]]
+    receipts: list[Receipt]
 
 
 def is_lane_model(config: ModelConfig) -> bool:
@@ -40,9 +41,11 @@ def is_lane_model(config: ModelConfig) -> bool:
     return {"sequence", "load", "request", "counts", "finish"} <= {output.name for output in config.output}
 
 
-def attach(lane: str) -> triton.ModelInferRequest:
-    """Makes the stream a lane."""
-    return _request("attach", lane)
+def attach(lane: str, router: str = "") -> triton.ModelInferRequest:
+    """Makes the stream a lane of the router with that name."""
+    request = _request("attach", lane)
+    request.parameters["router"].string_param = router
+    return request
 
 
 def acknowledge(lane: str, sequence: int) -> triton.ModelInferRequest:
@@ -75,6 +78,8 @@ def generate(lane: str, number: int, asked: GenerationRequest) -> triton.ModelIn
         add_tensor(request, "min_tokens", "INT32", [asked.min_new_tokens])
     if asked.log_probs:
         add_tensor(request, "return_log_probs", "BOOL", [True])
+    if asked.account:
+        request.parameters["account"].string_param = asked.account
     return request
 
 
@@ -88,6 +93,7 @@ def read_frame(response: triton.ModelInferResponse) -> Frame:
             load=WorkerLoad(*read_numbers(raw["load"], "q")),
             description=_read_description(details),
             entries=list(_read_entries(raw, {detail.get("request"): detail for detail in details})),
+            receipts=list(_read_receipts(details)),
         )
     except (KeyError, ValueError, TypeError, IndexError, AttributeError, struct.error) as error:
         raise FrameInvalid(f"not a lane frame: {type(error).__name__}") from error
@@ -118,6 +124,12 @@ def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription
             same = ("model", "engine", "profile", "context_tokens", "vocabulary", "max_sequences")
             return WorkerDescription(**{name: told[name] for name in same}, pool_tokens=pool)
     return None
+
+
+def _read_receipts(details: Sequence[Mapping[str, Any]]) -> Iterator[Receipt]:
+    for detail in details:
+        for told in detail.get("receipts", ()):
+            yield Receipt(str(told["account"]), int(told["tokens"]), int(told["cached_tokens"] or 0))
 
 
 def _request(op: str, lane: str) -> triton.ModelInferRequest:

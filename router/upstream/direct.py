@@ -15,7 +15,6 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import aclosing, suppress
 
 import grpc
@@ -27,7 +26,7 @@ from router.errors import TidegateError, engine_failed, no_worker, worker_lost, 
 from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream import stock
 from router.upstream.contract import MODEL
-from router.upstream.link import Generation, OnTokens, cancel_all, exchange, watch_period
+from router.upstream.link import Generation, OnTokens, Owner, cancel_all, exchange, watch_period
 
 log = logging.getLogger("tidegate.direct")
 
@@ -41,7 +40,7 @@ class Direct:
         stub: GRPCInferenceServiceStub,
         model: stock.StockModel,
         timeouts: Timeouts,
-        on_change: Callable[[], None],
+        owner: Owner,
     ) -> None:
         self.description: WorkerDescription | None = None
         self.others = 0
@@ -50,7 +49,7 @@ class Direct:
         self._stub = stub
         self._model = model
         self._timeouts = timeouts
-        self._on_change = on_change
+        self._owner = owner
         self._name = uuid.uuid4().hex
         self._last_number = 0
         self._running: dict[Generation, asyncio.Task[None]] = {}
@@ -100,7 +99,7 @@ class Direct:
     def _set_ready(self, ready: bool) -> None:
         if ready != (self.description is not None):
             self.description = self._model.description if ready else None
-            self._on_change()
+            self._owner.on_change()
 
     async def _run(self, generation: Generation, message: triton.ModelInferRequest, request: GenerationRequest) -> None:
         deltas = stock.Deltas(self._model.end_ids, request.max_new_tokens)

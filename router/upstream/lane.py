@@ -18,7 +18,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -30,7 +30,7 @@ from router.config import Timeouts
 from router.errors import TidegateError, engine_refused, no_worker, worker_lost, worker_stalled
 from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream import contract
-from router.upstream.link import Generation, LinkBroken, OnTokens, cancel_all, exchange, watch_period
+from router.upstream.link import Generation, LinkBroken, OnTokens, Owner, cancel_all, exchange, watch_period
 
 ACKNOWLEDGE_EVERY = 16
 
@@ -40,7 +40,7 @@ log = logging.getLogger("tidegate.lane")
 class Lane:
     """The lane over one connection; `address` is for the log. `serve()` is its task, all else is called from the same event loop."""
 
-    def __init__(self, address: str, stub: GRPCInferenceServiceStub, timeouts: Timeouts, on_change: Callable[[], None]) -> None:
+    def __init__(self, address: str, stub: GRPCInferenceServiceStub, timeouts: Timeouts, owner: Owner) -> None:
         self.description: WorkerDescription | None = None
         self.load = WorkerLoad()
         self.others = 0
@@ -48,7 +48,7 @@ class Lane:
         self._address = address
         self._stub = stub
         self._timeouts = timeouts
-        self._on_change = on_change
+        self._owner = owner
         self._name = uuid.uuid4().hex
         self._running: dict[int, Generation] = {}
         self._last_number = 0
@@ -93,7 +93,7 @@ class Lane:
     # The connection.
 
     async def _read(self, call: Any) -> None:
-        self._send(contract.attach(self._name))
+        self._send(contract.attach(self._name, self._owner.router))
         async for response in call:
             if response.error_message:
                 self._take_error(response)
@@ -153,7 +153,9 @@ class Lane:
             self._send(contract.acknowledge(self._name, frame.sequence))
         if frame.description:
             self.description = frame.description
-            self._on_change()
+            self._owner.on_change()
+        if frame.receipts:
+            self._owner.on_receipts(frame.receipts)
         self._take_load(frame.load)
         for number, delta in frame.entries:
             self._feed(number, delta)
@@ -163,7 +165,7 @@ class Lane:
         before, self.load = self.others, load
         self.others = max(0, load.active + load.queued - len(self._running))
         if self.others < before:
-            self._on_change()
+            self._owner.on_change()
 
     def _feed(self, number: int, delta: WorkerDelta) -> None:
         generation = self._running.get(number)
@@ -199,6 +201,6 @@ class Lane:
         """Takes no more, and fails what runs."""
         if self.description:
             self.description = None
-            self._on_change()
+            self._owner.on_change()
         for number in list(self._running):
             self._fail(number, worker_lost())

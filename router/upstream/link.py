@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from tritonclient.grpc import service_pb2 as triton
@@ -16,9 +17,19 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, describe_fault, internal
-from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, Receipt, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 
 OnTokens = Callable[[WorkerDelta], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose links these are: the router's name, who hears of changes, and who takes receipts for what it lost. Neither may wait."""
+
+    router: str
+    on_change: Callable[[], None]
+    on_receipts: Callable[[Sequence[Receipt]], None] = lambda receipts: None
+
 
 log = logging.getLogger("tidegate.link")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from dataclasses import replace
 
 import grpc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -21,7 +21,7 @@ from router.model import GenerationRequest, ModelFacts, WorkerDescription, Worke
 from router.upstream import contract, stock
 from router.upstream.direct import Direct
 from router.upstream.lane import Lane
-from router.upstream.link import Generation, Link, LinkBroken, OnTokens
+from router.upstream.link import Generation, Link, LinkBroken, OnTokens, Owner
 
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _CHANNEL_OPTIONS = (
@@ -38,11 +38,12 @@ log = logging.getLogger("tidegate.worker")
 class Worker:
     """A worker of one model. `run()` is its task; everything else is called from the same event loop."""
 
-    def __init__(self, address: str, facts: ModelFacts, timeouts: Timeouts, on_change: Callable[[], None]) -> None:
+    def __init__(self, address: str, facts: ModelFacts, timeouts: Timeouts, owner: Owner) -> None:
         self.address = address
         self._facts = facts
         self._timeouts = timeouts
-        self._on_change = on_change
+        self._owner = replace(owner, on_change=self._take_change)
+        self._on_change = owner.on_change
         self._link: Link | None = None
         self._failures = 0
         self._was_up = False
@@ -106,9 +107,9 @@ class Worker:
 
     def _choose(self, stub: GRPCInferenceServiceStub, config: ModelConfig) -> Link:
         if contract.is_lane_model(config):
-            return Lane(self.address, stub, self._timeouts, self._take_change)
+            return Lane(self.address, stub, self._timeouts, self._owner)
         if stock.is_stock(config):
-            return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._take_change)
+            return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._owner)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
 
     def _take_change(self) -> None:

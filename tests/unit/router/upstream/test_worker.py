@@ -14,6 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from router.config import Timeouts
 from router.errors import WorkerError
 from router.model import WorkerLoad
+from router.upstream.link import Owner
 from router.upstream.worker import Worker
 from tests.bench.waiting import until
 from tests.bench.worker import Worker as LaneWorker
@@ -22,7 +23,7 @@ from tests.unit.router.upstream.fake_triton import ASKED, FACTS, FakeTriton, Tak
 
 @asynccontextmanager
 async def running(address: str) -> AsyncIterator[Worker]:
-    worker = Worker(address, FACTS, Timeouts(), lambda: None)
+    worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: None))
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -69,7 +70,7 @@ async def test_changes_are_told() -> None:
     worker: Worker
 
     async with FakeTriton(stock_config(), answer_once).running() as address:
-        worker = Worker(address, FACTS, Timeouts(), lambda: told.append(worker.up))
+        worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: told.append(worker.up)))
         task = asyncio.create_task(worker.run())
         await until(lambda: told == [True])
         await worker.submit(ASKED, Taken()).wait()

@@ -18,6 +18,7 @@ class Code(Enum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
     PERMISSION_DENIED = "PERMISSION_DENIED"
     NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
     UNIMPLEMENTED = "UNIMPLEMENTED"
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
     UNAVAILABLE = "UNAVAILABLE"
@@ -95,6 +96,12 @@ def model_unknown() -> CallerError:
     """The model's name is not echoed: it may be anything, of any length."""
     text = "no such model; leave it empty for the default"
     return CallerError(Code.NOT_FOUND, "MODEL_UNKNOWN", text, violations=(Violation("model", text),))
+
+
+def unknown(kind: str, field: str) -> CallerError:
+    """Something that an administrator's request names does not exist: TENANT_UNKNOWN, KEY_UNKNOWN and so on."""
+    text = f"no such {kind}"
+    return CallerError(Code.NOT_FOUND, f"{kind.upper()}_UNKNOWN", text, violations=(Violation(field, text),))
 
 
 def unauthenticated() -> CallerError:

@@ -108,6 +108,11 @@ class AdmissionQueue:
         """Turns that hold a slot."""
         return self._turnstile.running
 
+    @property
+    def slots(self) -> int:
+        """Turns that the workers that are up run at once."""
+        return self._turnstile.slots
+
     def view_tenants(self) -> list[TenantView]:
         """The tenants that wait or run, for operators."""
         return [TenantView(a.tenant, a.waiting, a.running, a.counter) for a in self._turnstile.accounts]

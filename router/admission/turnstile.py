@@ -39,6 +39,11 @@ class Turnstile:
         return self._running.turns
 
     @property
+    def slots(self) -> int:
+        """Turns that the workers run at once."""
+        return self._slots()
+
+    @property
     def accounts(self) -> Iterator[Account]:
         """Tenants that wait or run."""
         return (account for account in self._line.counters.accounts if account.waiting or account.running)

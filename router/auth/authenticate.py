@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from router.auth.directory import Directory
 from router.auth.keys import KeyHash, read_prefix
 from router.auth.mtls import Peer, ServiceCertificates
-from router.auth.principal import Principal, Role
+from router.auth.principal import Principal, read_roles
 from router.auth.tokens import TokenVerifier
 from router.errors import unauthenticated
 from router.store.rows import KeyRow
@@ -67,7 +67,7 @@ class Authenticator:
         if not self._keys.matches(text, None if key is None else key.digest) or key is None or not self._is_valid(key):
             raise unauthenticated()
         models = None if key.models is None else frozenset(key.models)
-        return Principal(key.tenant, key.user, frozenset(role for role in Role if role.value in key.roles), key.prefix, models)
+        return Principal(key.tenant, key.user, read_roles(key.roles), key.prefix, models)
 
     def _is_valid(self, key: KeyRow) -> bool:
         now = datetime.fromtimestamp(self._now(), UTC)

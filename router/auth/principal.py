@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,6 +18,12 @@ class Role(Enum):
     """Change the own tenant's users and keys, see its usage."""
     OPERATOR = "operator"
     """Everything, for every tenant."""
+
+
+def read_roles(names: Iterable[str]) -> frozenset[Role]:
+    """Roles by their names in the database; names that this router does not know mean nothing."""
+    known = set(names)
+    return frozenset(role for role in Role if role.value in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,20 @@ class Principal:
             if tenant != self.tenant:
                 raise permission_denied("this is another tenant's")
 
-    def require_grant(self, tenant: str, roles: frozenset[Role]) -> None:
-        """Raises CallerError unless the principal may give these roles to a user of a tenant."""
+    def require_view(self, tenant: str) -> None:
+        """Raises CallerError unless the principal may see a tenant's affairs; empty means those of all."""
+        if tenant:
+            self.require_admin(tenant)
+        else:
+            self.require_operator()
+
+    def require_grant(self, tenant: str, roles: Collection[Role], models: Collection[str] | None) -> None:
+        """Raises CallerError unless the principal may give these roles and models (None: all) to a user of a tenant: none that it lacks."""
         self.require_admin(tenant)
         if Role.OPERATOR in roles:
             self.require_operator()
+        if Role.OPERATOR not in self.roles and self.models is not None and (models is None or not self.models.issuperset(models)):
+            raise permission_denied("these are more models than the caller's own key may use")
 
     def _require(self, role: Role) -> None:
         if role not in self.roles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from dataclasses import fields
 from datetime import date
 from decimal import Decimal
@@ -16,7 +16,7 @@ from router.store.rows import UsageDayRow, UsageRow
 Row = TypeVar("Row", UsageRow, UsageDayRow)
 
 
-async def export_csv(kind: type[Row], rows: AsyncIterator[Row]) -> AsyncIterator[str]:
+async def export_csv(kind: type[Row], rows: AsyncIterator[Row]) -> AsyncGenerator[str, None]:
     """A line of column names, then a line for each row; an unknown cost is an empty cell."""
     names = [column.name for column in fields(kind)]
     yield _to_csv(names)
@@ -24,7 +24,7 @@ async def export_csv(kind: type[Row], rows: AsyncIterator[Row]) -> AsyncIterator
         yield _to_csv(_to_text(getattr(row, name)) for name in names)
 
 
-async def export_json(kind: type[Row], rows: AsyncIterator[Row]) -> AsyncIterator[str]:
+async def export_json(kind: type[Row], rows: AsyncIterator[Row]) -> AsyncGenerator[str, None]:
     """One array with an object for each row, in pieces."""
     names = [column.name for column in fields(kind)]
     separator = "["

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import psycopg
 
-from router.errors import CallerError, Code, Violation
+from router.errors import unknown
 from router.store.database import Queries
+from router.store.page import ALL, Page
 from router.store.rows import KeyRow, TenantRow, UserRow
 
+_PUT_TENANT = """
+    INSERT INTO tenants AS t (id, name, weight) VALUES (%(id)s, coalesce(%(name)s, %(id)s), coalesce(%(weight)s, 1))
+    ON CONFLICT (id) DO UPDATE SET name = coalesce(%(name)s, t.name), weight = coalesce(%(weight)s, t.weight)
+    RETURNING id, name, weight, created_at, disabled_at
+"""
+_PUT_USER = """
+    INSERT INTO users AS u (tenant, id, name) VALUES (%(tenant)s, %(id)s, coalesce(%(name)s, %(id)s))
+    ON CONFLICT (tenant, id) DO UPDATE SET name = coalesce(%(name)s, u.name)
+    RETURNING tenant, id, name, created_at
+"""
+_KEYS = """SELECT prefix, digest, tenant, "user", name, roles, models, created_at, expires_at, revoked_at FROM keys """
 _ADD_KEY = """
     INSERT INTO keys (prefix, digest, tenant, "user", name, roles, models, created_at, expires_at, revoked_at)
     VALUES (%(prefix)s, %(digest)s, %(tenant)s, %(user)s, %(name)s, %(roles)s, %(models)s, %(created_at)s, %(expires_at)s, %(revoked_at)s)
 """
 _STATE = "SELECT clock_timestamp() AS now, ARRAY(SELECT id FROM tenants WHERE disabled_at IS NOT NULL) AS disabled_tenants"
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,41 +53,38 @@ class IdentityStore:
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
-    async def put_tenant(self, tenant: str, name: str, weight: float | None = None) -> None:
-        """Adds a tenant, or changes it. A weight of None is 1 for a new tenant, and no change for another."""
-        statement = """INSERT INTO tenants AS t (id, name, weight) VALUES (%(id)s, %(name)s, coalesce(%(weight)s, 1))
-                       ON CONFLICT (id) DO UPDATE SET name = excluded.name, weight = coalesce(%(weight)s, t.weight)"""
-        await self._queries.execute(statement, {"id": tenant, "name": name, "weight": weight})
+    async def put_tenant(self, tenant: str, name: str | None = None, weight: float | None = None) -> TenantRow:
+        """Adds a tenant, or changes it. None changes nothing; a new tenant's name is then its id and its weight 1."""
+        return (await self._queries.fetch(TenantRow, _PUT_TENANT, {"id": tenant, "name": name, "weight": weight}))[0]
 
     async def disable_tenant(self, tenant: str, *, disabled: bool = True) -> bool:
         """Shuts a tenant out, or lets it in again. Whether there is such a tenant."""
         statement = "UPDATE tenants SET disabled_at = CASE WHEN %s THEN coalesce(disabled_at, now()) END WHERE id = %s"
         return await self._queries.execute(statement, [disabled, tenant]) > 0
 
-    async def list_tenants(self) -> list[TenantRow]:
-        """All tenants by id."""
-        return await self._queries.fetch(TenantRow, "SELECT id, name, weight, created_at, disabled_at FROM tenants ORDER BY id")
+    async def list_tenants(self, page: Page = ALL) -> list[TenantRow]:
+        """Tenants by id."""
+        statement = "SELECT id, name, weight, created_at, disabled_at FROM tenants WHERE id > %s ORDER BY id LIMIT %s"
+        return await self._queries.fetch(TenantRow, statement, [*(page.after or [""]), page.limit])
 
-    async def put_user(self, tenant: str, user: str, name: str) -> None:
-        """Adds a user, or renames it. Raises CallerError when there is no such tenant."""
-        statement = """INSERT INTO users (tenant, id, name) VALUES (%s, %s, %s)
-                       ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name"""
+    async def put_user(self, tenant: str, user: str, name: str | None = None) -> UserRow:
+        """Adds a user, or renames it. None changes nothing; a new user's name is then its id. Raises CallerError TENANT_UNKNOWN."""
         try:
-            await self._queries.execute(statement, [tenant, user, name])
+            return (await self._queries.fetch(UserRow, _PUT_USER, {"tenant": tenant, "id": user, "name": name}))[0]
         except psycopg.errors.ForeignKeyViolation:
-            raise owner_unknown("tenant", "no such tenant") from None
+            raise unknown("tenant", "tenant_id") from None
 
-    async def list_users(self, tenant: str) -> list[UserRow]:
+    async def list_users(self, tenant: str, page: Page = ALL) -> list[UserRow]:
         """A tenant's users by id."""
-        statement = "SELECT tenant, id, name, created_at FROM users WHERE tenant = %s ORDER BY id"
-        return await self._queries.fetch(UserRow, statement, [tenant])
+        statement = "SELECT tenant, id, name, created_at FROM users WHERE tenant = %s AND id > %s ORDER BY id LIMIT %s"
+        return await self._queries.fetch(UserRow, statement, [tenant, *(page.after or [""]), page.limit])
 
     async def add_key(self, key: KeyRow) -> None:
-        """Adds a key. Raises CallerError when there is no such user, ValueError when the prefix is taken (one in 2^60)."""
+        """Adds a key. Raises CallerError USER_UNKNOWN, and ValueError when the prefix is taken (one in 2^60)."""
         try:
             await self._queries.execute(_ADD_KEY, asdict(key))
         except psycopg.errors.ForeignKeyViolation:
-            raise owner_unknown("user", "no such user of the tenant") from None
+            raise unknown("user", "user_id") from None
         except psycopg.errors.UniqueViolation:
             raise ValueError("the key's prefix is taken") from None
 
@@ -83,9 +93,10 @@ class IdentityStore:
         rows = await self._queries.fetch(KeyRow, _KEYS + "WHERE prefix = %s", [prefix])
         return rows[0] if rows else None
 
-    async def list_keys(self, tenant: str) -> list[KeyRow]:
-        """A tenant's keys, oldest first."""
-        return await self._queries.fetch(KeyRow, _KEYS + "WHERE tenant = %s ORDER BY created_at, prefix", [tenant])
+    async def list_keys(self, tenant: str, page: Page = ALL) -> list[KeyRow]:
+        """A tenant's keys by the time they were made and prefix."""
+        condition = "WHERE tenant = %s AND (created_at, prefix) > (%s, %s) ORDER BY created_at, prefix LIMIT %s"
+        return await self._queries.fetch(KeyRow, _KEYS + condition, [tenant, *(page.after or [_LONG_AGO, ""]), page.limit])
 
     async def revoke_key(self, tenant: str, prefix: str) -> bool:
         """Ends a key for good. Whether the tenant has it."""
@@ -109,11 +120,3 @@ class IdentityStore:
         (state,) = await self._queries.fetch(_State, _STATE)
         keys = await self._queries.fetch(KeyRow, _KEYS + "WHERE changed_at >= %s", [since])
         return Changes(state.now, keys, state.disabled_tenants)
-
-
-_KEYS = """SELECT prefix, digest, tenant, "user", name, roles, models, created_at, expires_at, revoked_at FROM keys """
-
-
-def owner_unknown(field: str, description: str) -> CallerError:
-    """What a change refers to does not exist."""
-    return CallerError(Code.NOT_FOUND, "OWNER_UNKNOWN", description, violations=(Violation(field, description),))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 import psycopg
 
+from router.errors import unknown
 from router.store.database import Queries
-from router.store.identity import owner_unknown
+from router.store.page import ALL, Page
 from router.store.rows import PriceRow, QuotaRow, TermRows
 
 _PUT_QUOTA = """
@@ -23,11 +25,16 @@ _PUT_QUOTA = """
         concurrent_turns = excluded.concurrent_turns,
         money_per_month = excluded.money_per_month
 """
+_LIST_QUOTAS = """
+    SELECT * FROM quotas WHERE (%s::text IS NULL OR tenant = %s) AND (tenant, "user", key, model) > (%s, %s, %s, %s)
+    ORDER BY tenant, "user", key, model LIMIT %s
+"""
 _ADD_PRICE = """
     INSERT INTO prices (model, valid_from, prompt, cached, completion)
     VALUES (%(model)s, %(valid_from)s, %(prompt)s, %(cached)s, %(completion)s)
     ON CONFLICT DO NOTHING
 """
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +55,20 @@ class QuotaStore:
         self._queries = queries
 
     async def put(self, quota: QuotaRow) -> None:
-        """Sets all limits of a scope. Raises CallerError when there is no such tenant."""
+        """Sets all limits of a scope. Raises CallerError TENANT_UNKNOWN."""
         try:
             await self._queries.execute(_PUT_QUOTA, asdict(quota))
         except psycopg.errors.ForeignKeyViolation:
-            raise owner_unknown("tenant", "no such tenant") from None
+            raise unknown("tenant", "tenant_id") from None
 
     async def delete(self, tenant: str, user: str = "", key: str = "", model: str = "") -> bool:
         """Lifts the limits of a scope. Whether it had some."""
         statement = 'DELETE FROM quotas WHERE tenant = %s AND "user" = %s AND key = %s AND model = %s'
         return await self._queries.execute(statement, [tenant, user, key, model]) > 0
 
-    async def list_all(self, tenant: str | None = None) -> list[QuotaRow]:
-        """The limits of a tenant, or of all."""
-        statement = 'SELECT * FROM quotas WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s ORDER BY tenant, "user", key, model'
-        return await self._queries.fetch(QuotaRow, statement, {"tenant": tenant})
+    async def list_all(self, tenant: str | None = None, page: Page = ALL) -> list[QuotaRow]:
+        """The limits of a tenant, or of all, by scope."""
+        return await self._queries.fetch(QuotaRow, _LIST_QUOTAS, [tenant, tenant, *(page.after or [""] * 4), page.limit])
 
 
 class PriceStore:
@@ -75,9 +81,10 @@ class PriceStore:
         """Adds a price. False when the model already has one from that very time: prices are not changed after the fact."""
         return await self._queries.execute(_ADD_PRICE, asdict(price)) > 0
 
-    async def list_all(self) -> list[PriceRow]:
-        """All prices ever, by model and time."""
-        return await self._queries.fetch(PriceRow, "SELECT * FROM prices ORDER BY model, valid_from")
+    async def list_all(self, page: Page = ALL) -> list[PriceRow]:
+        """Prices, past ones too, by model and time."""
+        statement = "SELECT * FROM prices WHERE (model, valid_from) > (%s, %s) ORDER BY model, valid_from LIMIT %s"
+        return await self._queries.fetch(PriceRow, statement, [*(page.after or ["", _LONG_AGO]), page.limit])
 
 
 class TermsStore:

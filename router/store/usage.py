@@ -6,15 +6,16 @@ database was away cost what they would have cost. Entries and sums change in one
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.rows import class_row
 
 from router.store.database import Database, Row, Values
+from router.store.page import ALL, Page
 from router.store.rows import UsageDayRow, UsageRow
 
 # Both inserts are in the order of their keys: two routers that write the same rows in different orders would deadlock.
@@ -54,18 +55,37 @@ _ADD = """
     )
     SELECT count(*) AS added FROM added
 """
-_ENTRIES = """
+_WHOSE = """
+    (%(tenant)s::text = '' OR tenant = %(tenant)s) AND (%(user)s::text = '' OR "user" = %(user)s)
+    AND (%(key)s::text = '' OR key = %(key)s) AND (%(model)s::text = '' OR model_served = %(model)s)
+"""
+_ENTRIES = f"""
     SELECT turn, tenant, "user", key, model_asked, model_served, prompt_tokens, cached_tokens, completion_tokens, finish, started_at,
            ended_at, router, priced_from, cost
     FROM usage_entries
-    WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s) AND ended_at >= %(since)s AND ended_at < %(until)s
+    WHERE ended_at >= %(since)s AND ended_at < %(until)s AND {_WHOSE}
     ORDER BY ended_at, turn
 """
-_DAYS = """
+_DAYS = f"""
     SELECT * FROM usage_days
-    WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s) AND day >= %(first)s AND day <= %(last)s
-    ORDER BY day, tenant, "user", key, model_served
+    WHERE day >= %(first)s AND day <= %(last)s AND {_WHOSE}
+      AND (day, tenant, "user", key, model_served) > (%(after_day)s, %(after_tenant)s, %(after_user)s, %(after_key)s, %(after_model)s)
+    ORDER BY day, tenant, "user", key, model_served LIMIT %(limit)s
 """
+_AFTER = ("after_day", "after_tenant", "after_user", "after_key", "after_model")
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Whose usage is meant; an empty field is anyone's. `model` is the one that served."""
+
+    tenant: str = ""
+    user: str = ""
+    key: str = ""
+    model: str = ""
+
+
+EVERYONE = Whose()
 
 
 class EntriesRefused(ValueError):
@@ -90,18 +110,27 @@ class UsageStore:
         except (psycopg.DataError, psycopg.IntegrityError):
             raise EntriesRefused("the database refuses an entry") from None
 
-    def read(self, since: datetime, until: datetime, tenant: str | None = None) -> AsyncIterator[UsageRow]:
-        """Entries of turns that ended in [since, until), of a tenant or of all, by end."""
-        return self._stream(UsageRow, _ENTRIES, {"tenant": tenant, "since": since, "until": until})
+    def read(self, since: datetime, until: datetime, whose: Whose = EVERYONE) -> AsyncGenerator[UsageRow, None]:
+        """Entries of turns that ended in [since, until), by end."""
+        return self._stream(UsageRow, _ENTRIES, {"since": since, "until": until, **asdict(whose)})
 
-    def read_days(self, first: date, last: date, tenant: str | None = None) -> AsyncIterator[UsageDayRow]:
-        """Sums of the days from first to last, both included."""
-        return self._stream(UsageDayRow, _DAYS, {"tenant": tenant, "first": first, "last": last})
+    def read_days(self, first: date, last: date, whose: Whose = EVERYONE) -> AsyncGenerator[UsageDayRow, None]:
+        """Sums of the days from first to last, both included, in order."""
+        return self._stream(UsageDayRow, _DAYS, _describe_days(first, last, whose, ALL))
 
-    async def _stream(self, kind: type[Row], statement: LiteralString, values: Values) -> AsyncIterator[Row]:
+    async def list_days(self, first: date, last: date, whose: Whose = EVERYONE, page: Page = ALL) -> list[UsageDayRow]:
+        """The same as a listing."""
+        return await self._database.fetch(UsageDayRow, _DAYS, _describe_days(first, last, whose, page))
+
+    async def _stream(self, kind: type[Row], statement: LiteralString, values: Values) -> AsyncGenerator[Row, None]:
         # Read in pieces: a month may not fit into memory.
         async with self._database.connect() as connection, connection.transaction():
             async with connection.cursor("usage", row_factory=class_row(kind)) as cursor:
                 await cursor.execute(statement, values)
                 async for row in cursor:
                     yield row
+
+
+def _describe_days(first: date, last: date, whose: Whose, page: Page) -> dict[str, Any]:
+    after = dict(zip(_AFTER, page.after or (date.min, "", "", "", ""), strict=True))
+    return {"first": first, "last": last, **asdict(whose), **after, "limit": page.limit}

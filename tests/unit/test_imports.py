@@ -34,7 +34,7 @@ LAYERS = (
     ("router.__main__",),
     ("router.app", "router.first_key"),
     ("router.transport",),
-    ("router.pipeline", "router.answer", "router.models", "router.spending"),
+    ("router.admin", "router.pipeline", "router.answer", "router.models", "router.spending"),
     (
         "router.admission",
         "router.auth",

@@ -81,15 +81,25 @@ def test_an_administrator_rules_the_own_tenant() -> None:
     """An operator rules all; nobody gives away more than they have."""
     admin, operator = (Principal("acme", "a", frozenset({role})) for role in (Role.TENANT_ADMIN, Role.OPERATOR))
     admin.require_admin("acme")
-    admin.require_grant("acme", frozenset({Role.TENANT_ADMIN, Role.CALLER}))
+    admin.require_grant("acme", {Role.TENANT_ADMIN, Role.CALLER}, None)
     operator.require_admin("globex")
-    operator.require_grant("globex", frozenset(Role))
+    operator.require_grant("globex", set(Role), None)
     operator.require_operator()
     with pytest.raises(CallerError):
         admin.require_admin("globex")
     with pytest.raises(CallerError):
         admin.require_operator()
     with pytest.raises(CallerError):
-        admin.require_grant("acme", frozenset({Role.OPERATOR}))
+        admin.require_grant("acme", {Role.OPERATOR}, None)
     with pytest.raises(CallerError):
         ANN.require_admin("acme")
+
+
+@pytest.mark.parametrize("models", [None, ["a", "b"]])
+def test_an_administrator_whose_key_is_restricted_gives_no_more_models(models: list[str] | None) -> None:
+    """Else the restriction would be one call away from its end; an operator may do everything."""
+    admin, operator = (Principal("acme", "a", frozenset({role}), models=frozenset({"a"})) for role in (Role.TENANT_ADMIN, Role.OPERATOR))
+    admin.require_grant("acme", {Role.CALLER}, ["a"])
+    operator.require_grant("acme", {Role.CALLER}, models)
+    with pytest.raises(CallerError, match="more models"):
+        admin.require_grant("acme", {Role.CALLER}, models)

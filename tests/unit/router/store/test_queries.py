@@ -47,10 +47,14 @@ async def test_owners_must_exist() -> None:
     """A user of no tenant, a key of no user and a quota of no tenant are told to the administrator."""
     async with fresh_database() as (database, _):
         store = await add_owner(database)
-        for change in (store.put_user("none", "u", ""), store.add_key(key_of("p", user="bob")), QuotaStore(database).put(QuotaRow("none"))):
+        for change, reason in (
+            (store.put_user("none", "u"), "TENANT_UNKNOWN"),
+            (store.add_key(key_of("p", user="bob")), "USER_UNKNOWN"),
+            (QuotaStore(database).put(QuotaRow("none")), "TENANT_UNKNOWN"),
+        ):
             with pytest.raises(CallerError, match="no such") as caught:
                 await change
-            assert caught.value.reason == "OWNER_UNKNOWN"
+            assert caught.value.reason == reason
 
 
 async def test_an_administrator_changes_keys_of_the_tenant_only() -> None:
@@ -113,13 +117,18 @@ async def test_a_price_is_not_changed_after_the_fact() -> None:
         assert await store.list_all() == [price]
 
 
-async def test_a_tenants_weight_is_one_until_it_is_set_and_stays_when_it_is_not() -> None:
-    """A tenant is renamed without losing its share."""
+async def test_what_is_not_given_stays() -> None:
+    """A tenant is renamed without losing its share, and given a share without losing its name."""
     async with fresh_database() as (database, _):
-        store = await add_owner(database)
-        for weight, expected in ((None, 1.0), (2.5, 2.5), (None, 2.5)):
-            await store.put_tenant("acme", "Acme", weight)
-            assert [tenant.weight for tenant in await store.list_tenants()] == [expected]
+        store = IdentityStore(database)
+        for given, expected in (((), ("acme", 1.0)), (("Acme", None), ("Acme", 1.0)), ((None, 2.5), ("Acme", 2.5)), ((), ("Acme", 2.5))):
+            row = await store.put_tenant("acme", *given)
+            assert (row.name, row.weight) == expected
+            assert await store.list_tenants() == [row]
+        for given, expected in (((), "ann"), (("Ann",), "Ann"), ((), "Ann")):
+            user = await store.put_user("acme", "ann", *given)
+            assert user.name == expected
+            assert await store.list_users("acme") == [user]
 
 
 async def test_a_weight_that_would_break_fairness_is_refused() -> None:

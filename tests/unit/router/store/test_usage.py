@@ -15,7 +15,7 @@ from router.ledger.export import export_csv, export_json
 from router.store.database import Database
 from router.store.rows import PriceRow, UsageDayRow, UsageRow
 from router.store.terms import PriceStore
-from router.store.usage import EntriesRefused, UsageStore
+from router.store.usage import EntriesRefused, UsageStore, Whose
 from tests.bench.postgres import fresh_database
 from tests.unit.router.ledger.entries import START, entry_of
 
@@ -63,7 +63,7 @@ async def test_sums_are_by_the_day_a_turn_ended_in_utc() -> None:
     async with fresh_database() as (database, _):
         store, lines = UsageStore(database), [entry.to_line() for entry in turns]
         assert (await store.add(lines[:2]), await store.add(lines), await store.add(lines)) == (2, 2, 0)
-        days = [day async for day in store.read_days(DAY, DAY + timedelta(days=1), "acme")]
+        days = [day async for day in store.read_days(DAY, DAY + timedelta(days=1), Whose("acme"))]
         assert [(day.day, day.turns, day.unpriced_turns, day.prompt_tokens) for day in days] == [
             (DAY, 2, 2, 200),
             (DAY + timedelta(days=1), 1, 1, 100),
@@ -104,7 +104,7 @@ async def test_a_tenant_reads_its_own_entries() -> None:
         store = UsageStore(database)
         await store.add([entry_of("a").to_line(), entry_of("b", tenant="globex").to_line(), entry_of("c", ended_at=START + 9).to_line()])
         end = BEGUN + timedelta(seconds=9)
-        assert [row.turn async for row in store.read(BEGUN, end, "acme")] == ["a"]
+        assert [row.turn async for row in store.read(BEGUN, end, Whose("acme"))] == ["a"]
         assert [row.turn async for row in store.read(end, end + timedelta(seconds=1))] == ["c"]
 
 

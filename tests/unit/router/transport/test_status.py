@@ -35,6 +35,7 @@ EVERY_ERROR = [
     errors.draining(),
     errors.unauthenticated(),
     errors.permission_denied("x"),
+    errors.unknown("tenant", "tenant_id"),
     errors.identity_unknown(),
     errors.guide_invalid("position 3: unknown escape"),
     errors.internal(),

@@ -33,4 +33,5 @@ async def note(change: Transaction, who: Principal, action: Action, tenant: str,
 
 def describe_actor(who: Principal) -> str:
     """Who, as the audit log says it: `acme/ann`, and the prefix of the key where one was used."""
-    return f"{who.tenant}/{who.user}{who.key_id and f' (key {who.key_id})'}"
+    name = f"{who.tenant}/{who.user}"
+    return f"{name} (key {who.key_id})" if who.key_id else name

@@ -91,7 +91,7 @@ class IdentityAdmin:
         who.require_admin(tenant)
         require(check_id("tenant_id", tenant), check_id("prefix", prefix), check_overlap("overlap", overlap))
         async with self._database.transact() as change:
-            old = await _find_key(change, tenant, prefix)
+            old = await _lock_key(change, tenant, prefix)
             who.require_grant(tenant, read_roles(old.roles), old.models)
             new = await self._issuer(change).rotate(tenant, prefix, overlap)
             if new is None:
@@ -104,7 +104,7 @@ class IdentityAdmin:
         who.require_admin(tenant)
         require(check_id("tenant_id", tenant), check_id("prefix", prefix))
         async with self._database.transact() as change:
-            key = await _find_key(change, tenant, prefix)
+            key = await _lock_key(change, tenant, prefix)
             who.require_grant(tenant, read_roles(key.roles), models=())
             await IdentityStore(change).revoke_key(tenant, prefix)
             await note(change, who, Action.KEY_REVOKED, tenant, prefix)
@@ -114,7 +114,7 @@ class IdentityAdmin:
         who.require_grant(tenant, (), models)
         require(check_id("tenant_id", tenant), check_id("prefix", prefix), check_models("models.models", models))
         async with self._database.transact() as change:
-            key = await _find_key(change, tenant, prefix)
+            key = await _lock_key(change, tenant, prefix)
             who.require_grant(tenant, read_roles(key.roles), models)
             await IdentityStore(change).restrict_key(tenant, prefix, _sort(models))
             await note(change, who, Action.KEY_RESTRICTED, tenant, prefix, models=_sort(models))
@@ -126,9 +126,10 @@ class IdentityAdmin:
         return datetime.fromtimestamp(self._now(), UTC)
 
 
-async def _find_key(change: Transaction, tenant: str, prefix: str) -> KeyRow:
-    key = await IdentityStore(change).find_key(prefix)
-    if key is None or key.tenant != tenant:
+async def _lock_key(change: Transaction, tenant: str, prefix: str) -> KeyRow:
+    """Locked, so that a key which is rotated while another administrator restricts it passes the restriction on."""
+    key = await IdentityStore(change).lock_key(tenant, prefix)
+    if key is None:
         raise unknown("key", "prefix")
     return key
 

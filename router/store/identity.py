@@ -93,6 +93,11 @@ class IdentityStore:
         rows = await self._queries.fetch(KeyRow, _KEYS + "WHERE prefix = %s", [prefix])
         return rows[0] if rows else None
 
+    async def lock_key(self, tenant: str, prefix: str) -> KeyRow | None:
+        """A tenant's key, which nobody else changes until the transaction ends."""
+        rows = await self._queries.fetch(KeyRow, _KEYS + "WHERE tenant = %s AND prefix = %s FOR UPDATE", [tenant, prefix])
+        return rows[0] if rows else None
+
     async def list_keys(self, tenant: str, page: Page = ALL) -> list[KeyRow]:
         """A tenant's keys by the time they were made and prefix."""
         condition = "WHERE tenant = %s AND (created_at, prefix) > (%s, %s) ORDER BY created_at, prefix LIMIT %s"

@@ -103,19 +103,6 @@ _CALL: ContextVar[Call] = ContextVar("call")
 _PRINCIPAL: ContextVar[Principal] = ContextVar("principal")
 
 
-def set_principal(principal: Principal) -> None:
-    """Says who makes the call of this task."""
-    _PRINCIPAL.set(principal)
-
-
-def current_principal() -> Principal:
-    """Who makes the call of this task."""
-    return _PRINCIPAL.get()
-
-
-_PRINCIPAL: ContextVar[Principal] = ContextVar("principal")
-
-
 def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling | None = None) -> TurnRequest:
     """A turn from its proto; `defaults` fill sampling fields that the turn leaves unset."""
     sampling = pb.Sampling()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from grpc_interceptor.server import AsyncServerInterceptor
 from tidegate.v1.admin_service_pb2_grpc import AdminServiceStub, add_AdminServiceServicer_to_server
 
 from router.admin.identity import IdentityAdmin
@@ -21,7 +20,7 @@ from router.auth.principal import Principal, Role
 from router.errors import unauthenticated
 from router.store.database import Database
 from router.transport.admin_api import AdminService
-from router.transport.requests import ReadingInterceptor, set_principal
+from router.transport.requests import ReadingInterceptor, current_call, set_principal
 from router.transport.status import StatusInterceptor
 
 KEYS = KeyHash(b"p" * 32)
@@ -53,15 +52,12 @@ class AdminBench:
         return getattr(self.stub, rpc)(request, metadata=[("authorization", f"Bearer {who.user}")])
 
 
-class NamedCaller(AsyncServerInterceptor):  # type: ignore[misc]
-    """Believes the caller's name."""
-
-    async def intercept(self, method: Callable[..., Any], request_or_iterator: Any, context: Any, method_name: str) -> Any:
-        name = str(dict(context.invocation_metadata()).get("authorization", "")).removeprefix("Bearer ")
-        if name not in CALLERS:
-            raise unauthenticated()
-        set_principal(CALLERS[name])
-        return await method(request_or_iterator, context)
+async def admit_by_name(method_name: str) -> None:
+    """Believes what a caller says."""
+    credential = str(dict(current_call().credentials.headers).get("authorization", ""))
+    if credential.removeprefix("Bearer ") not in CALLERS:
+        raise unauthenticated()
+    set_principal(CALLERS[credential.removeprefix("Bearer ")])
 
 
 @asynccontextmanager
@@ -69,7 +65,7 @@ async def run_admin(database: Database, queues: Mapping[str, AdmissionQueue] | N
     """Serves until the block ends; `options` are AdminService's."""
     identity, terms, reports = IdentityAdmin(database, KEYS, time.time), TermsAdmin(database, time.time), Reports(database, queues or {})
     service = AdminService(identity, terms, reports, **options)
-    server = grpc.aio.server(interceptors=(ReadingInterceptor(64 * 1024), StatusInterceptor(), NamedCaller()))
+    server = grpc.aio.server(interceptors=(ReadingInterceptor(64 * 1024), StatusInterceptor(admit_by_name)))
     add_AdminServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()

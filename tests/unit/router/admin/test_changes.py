@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -215,6 +216,20 @@ async def test_a_price_is_added_once() -> None:
         with pytest.raises(CallerError) as caught:
             await desk.terms.add_price(OPS, "m", None, MONEY)
         assert (caught.value.reason, await desk.read_all()) == ("PRICE_EXISTS", before)
+
+
+async def test_changes_of_one_key_wait_for_each_other() -> None:
+    """A key that is rotated while it is being restricted passes the restriction on."""
+    async with open_desk() as desk:
+        async with desk.database.transact() as other:
+            await IdentityStore(other).lock_key("acme", desk.key)
+            rotation = asyncio.create_task(desk.identity.rotate_key(ADMIN, "acme", desk.key, timedelta()))
+            await asyncio.wait({rotation}, timeout=0.05)
+            assert not rotation.done()
+            await IdentityStore(other).restrict_key("acme", desk.key, ["small"])
+        found = await IdentityStore(desk.database).find_key((await rotation).prefix)
+        assert found is not None
+        assert found.models == ["small"]
 
 
 async def test_a_key_that_has_ended_is_not_renewed() -> None:

@@ -1,0 +1,101 @@
+"""The command line, and one line for whatever goes wrong.
+
+Exit codes: 0 done, 1 refused by the router, 2 wrong arguments, 3 the router or its database is away, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpc import StatusCode
+
+from tidegate.admin import identity, reports, terms
+from tidegate.admin.arguments import Command
+from tidegate.admin.output import describe_error
+from tidegate.admin.router import KEY_VARIABLE, Fault, connect, read_access
+from tidegate.errors import TidegateError
+
+COMMANDS = (*identity.COMMANDS, *terms.COMMANDS, *reports.COMMANDS)
+
+_AWAY = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
+_NOUNS = {
+    "tenant": "customers: add, list, disable, enable",
+    "user": "people and programs of a tenant",
+    "key": "API keys: create, list, rotate, revoke, restrict",
+    "quota": "limits of use",
+    "price": "what tokens cost",
+    "usage": "what was used",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the process's exit code."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return asyncio.run(run(arguments, os.environ))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+async def run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    """Does what the arguments say; the exit code."""
+    try:
+        async with connect(read_access(arguments, environment)) as router:
+            await arguments.run(router, arguments)
+        return 0
+    except Fault as fault:
+        print(f"tidegate admin: {fault}", file=sys.stderr)
+        return 2
+    except TidegateError as error:
+        print(f"tidegate admin: {describe_error(error)}", file=sys.stderr)
+        return 3 if error.code in _AWAY else 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Options that all commands have may stand anywhere."""
+    parser = argparse.ArgumentParser(prog="tidegate admin", description="Administer a router.", epilog=_EPILOG, allow_abbrev=False)
+    _add_options(parser)
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _add_options(common)
+    nouns = parser.add_subparsers(metavar="COMMAND", required=True)
+    groups = {noun: nouns.add_parser(noun, help=text, parents=[common], allow_abbrev=False) for noun, text in _NOUNS.items()}
+    verbs = {noun: group.add_subparsers(metavar="VERB", required=True) for noun, group in groups.items()}
+    for command in COMMANDS:
+        noun, _, verb = command.name.partition(" ")
+        _add_command(verbs.get(noun, nouns), verb or noun, command, common)
+    return parser
+
+
+def _add_command(parsers: Any, name: str, command: Command, common: argparse.ArgumentParser) -> None:
+    text = command.run.__doc__
+    parser = parsers.add_parser(name, help=text, description=text, parents=[common], allow_abbrev=False)
+    for argument in command.arguments:
+        parser.add_argument(*argument.names, **argument.options)
+    parser.set_defaults(run=command.run)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    for names, default, options in _OPTIONS:
+        kept = parser.argument_default or default
+        parser.add_argument(*names, default=kept, **options)
+
+
+_OPTIONS: tuple[tuple[tuple[str, ...], Any, dict[str, Any]], ...] = (
+    (("--target",), "127.0.0.1:8500", {"metavar": "HOST:PORT", "help": "the router (default: 127.0.0.1:8500)"}),
+    (("--key-file",), None, {"type": Path, "metavar": "FILE", "help": f"file that holds the key (default: the variable {KEY_VARIABLE})"}),
+    (("--tls",), False, {"action": "store_true", "help": "encrypt, and trust the system's authorities"}),
+    (("--tls-ca",), None, {"type": Path, "metavar": "FILE", "help": "encrypt, and trust this authority"}),
+    (("--tls-cert",), None, {"type": Path, "metavar": "FILE", "help": "certificate to show, with --tls-key"}),
+    (("--tls-key",), None, {"type": Path, "metavar": "FILE", "help": "private key of the certificate"}),
+    (("--json",), False, {"action": "store_true", "help": "print JSON"}),
+)
+_EPILOG = f"The key is taken from {KEY_VARIABLE} or --key-file. Every change is in `audit` afterwards."

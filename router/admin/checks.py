@@ -113,5 +113,7 @@ def check_days(path: str, first: date, last: date) -> Iterator[Violation]:
     """Days of a report."""
     if last < first:
         yield Violation(f"{path}.last_day", "must not be before the first day")
+    elif last == date.max:
+        yield Violation(f"{path}.last_day", "must have a day after it")
     elif (last - first).days >= _MAX_DAYS:
         yield Violation(f"{path}.last_day", f"must be within {_MAX_DAYS} days")

@@ -79,8 +79,12 @@ class Reports:
             raise exports_busy()
         self._exports += 1
         try:
-            async with aclosing(self._read(query, rows)) as read, aclosing(_FORMS[form](_KINDS[rows], read)) as lines:
-                async for piece in _gather(lines):
+            async with (
+                aclosing(self._read(query, rows)) as read,
+                aclosing(_FORMS[form](_KINDS[rows], read)) as lines,
+                aclosing(_gather(lines)) as pieces,
+            ):
+                async for piece in pieces:
                     yield piece
         finally:
             self._exports -= 1
@@ -127,7 +131,7 @@ def exports_busy() -> CallerError:
     return CallerError(Code.RESOURCE_EXHAUSTED, "EXPORTS_BUSY", text, retry_after_s=5.0)
 
 
-async def _gather(lines: AsyncIterator[str]) -> AsyncIterator[str]:
+async def _gather(lines: AsyncIterator[str]) -> AsyncGenerator[str, None]:
     """Lines joined to pieces worth a message."""
     piece, chars = [], 0
     async for line in lines:

@@ -167,6 +167,7 @@ NOT_VALUES = [
     ("price.valid_from", "AddPrice", api.AddPriceRequest(price=pb.Price(model="m", valid_from=Timestamp(nanos=-1)))),
     ("filter.first_day", "ListUsageDays", api.ListUsageDaysRequest(filter=api.UsageFilter(first_day="20260101", last_day=DAY))),
     ("filter.last_day", "ExportUsage", api.ExportUsageRequest(filter=api.UsageFilter(first_day=DAY, last_day="2026-01-01"))),
+    ("filter.last_day", "ExportUsage", api.ExportUsageRequest(filter=api.UsageFilter(first_day="9999-12-31", last_day="9999-12-31"))),
     ("format", "ExportUsage", api.ExportUsageRequest(filter=FILTER, format=99)),  # type: ignore[arg-type]
     ("row", "ExportUsage", api.ExportUsageRequest(filter=FILTER, row=99)),  # type: ignore[arg-type]
     ("page_size", "ListTenants", api.ListTenantsRequest(page_size=1001)),

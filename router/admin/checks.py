@@ -55,6 +55,12 @@ def check_name(field: str, text: str | None) -> Iterator[Violation]:
         yield Violation(field, f"must have at most {_MAX_CHARS} printable characters")
 
 
+def check_other(field: str, tenant: str, own: str | None) -> Iterator[Violation]:
+    """A tenant that is not the caller's own."""
+    if tenant == own:
+        yield Violation(field, "must not be the caller's own tenant: nobody would be left to enable it")
+
+
 def check_weight(field: str, weight: float | None) -> Iterator[Violation]:
     """A tenant's share; None is none given."""
     low, high = _WEIGHTS

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from router.admin.audit import Action, note
-from router.admin.checks import check_future, check_id, check_models, check_name, check_overlap, check_weight, require
+from router.admin.checks import check_future, check_id, check_models, check_name, check_other, check_overlap, check_weight, require
 from router.auth.issue import KeyGrant, KeyIssuer
 from router.auth.keys import KeyHash, NewKey
 from router.auth.principal import Principal, read_roles
@@ -38,7 +38,7 @@ class IdentityAdmin:
     async def disable_tenant(self, who: Principal, tenant: str, *, disabled: bool) -> None:
         """Shuts a tenant out, or lets it in again. Raises CallerError TENANT_UNKNOWN."""
         who.require_operator()
-        require(check_id("tenant_id", tenant))
+        require(check_id("tenant_id", tenant), check_other("tenant_id", tenant, who.tenant if disabled else None))
         async with self._database.transact() as change:
             if not await IdentityStore(change).disable_tenant(tenant, disabled=disabled):
                 raise unknown("tenant", "tenant_id")

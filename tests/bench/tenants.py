@@ -13,7 +13,7 @@ from router.auth.principal import Role
 from router.store.identity import IdentityStore
 from router.store.rows import PriceRow, QuotaRow, UsageRow
 from router.store.terms import PriceStore, QuotaStore
-from router.store.usage import UsageStore
+from router.store.usage import UsageStore, Whose
 from tests.bench.router import Router
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -56,11 +56,11 @@ async def price(router: Router, prompt: str, cached: str, completion: str, model
     await router.app.terms.refresh()
 
 
-async def entries(router: Router, tenant: str | None = None) -> Sequence[UsageRow]:
+async def entries(router: Router, tenant: str = "") -> Sequence[UsageRow]:
     """All that the ledger holds, once all that was recorded is in the database."""
     await router.app.ledger.written()
     until = datetime.now(UTC) + timedelta(hours=1)
-    return [row async for row in UsageStore(router.app.store.database).read(LONG_AGO, until, tenant)]
+    return [row async for row in UsageStore(router.app.store.database).read(LONG_AGO, until, Whose(tenant))]
 
 
 OPERATOR = frozenset({Role.CALLER, Role.OPERATOR})

@@ -183,7 +183,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DisableTenant(self, request, context):
-        """DisableTenant shuts a tenant out: its keys, tokens and certificates are not accepted until it is enabled. For operators.
+        """DisableTenant shuts a tenant out: its keys, tokens and certificates are not accepted until it is enabled. For operators, and not for
+        their own tenant.
 
         Fails with NOT_FOUND (TENANT_UNKNOWN).
         """

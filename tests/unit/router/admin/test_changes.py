@@ -187,6 +187,7 @@ REFUSALS: list[tuple[str, Change]] = [
     ("PERMISSION_DENIED", lambda desk: desk.identity.rotate_key(ADMIN, "acme", desk.operators_key, timedelta())),
     ("PERMISSION_DENIED", lambda desk: desk.identity.revoke_key(ADMIN, "acme", desk.operators_key)),
     ("PERMISSION_DENIED", lambda desk: desk.identity.restrict_key(ADMIN, "acme", desk.operators_key, [])),
+    ("FIELD_INVALID", lambda desk: desk.identity.disable_tenant(OPS, "house", disabled=True)),
     ("FIELD_INVALID", lambda desk: desk.identity.put_tenant(OPS, "", None, None)),
     ("FIELD_INVALID", lambda desk: desk.identity.put_tenant(OPS, "t", "bell\a", None)),
     ("FIELD_INVALID", lambda desk: desk.identity.put_tenant(OPS, "t", None, float("nan"))),

@@ -11,30 +11,25 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from prometheus_client import CollectorRegistry, start_http_server
-from tidegate.v1 import chat_service_pb2_grpc
+from tidegate.v1 import admin_service_pb2_grpc, chat_service_pb2_grpc
 
-from router.admission.entry import QueueLimits
-from router.admission.estimate import TimeModel
+from router.admin.identity import IdentityAdmin
+from router.admin.reports import Reports
+from router.admin.terms import TermsAdmin
 from router.admission.queue import AdmissionQueue
 from router.auth.assemble import Identity, assemble_identity
-from router.config import Config, ConfigInvalid, Queue, Telemetry
+from router.config import Config, ConfigInvalid
 from router.ledger.ledger import Ledger
-from router.model import ModelFacts, WorkerLoad
 from router.models import Model, Models
+from router.parts import build_provider, build_queue, describe_model, export_queue, export_worker, load_tokenizer
 from router.pipeline import Pipeline
 from router.quota.assemble import Counting, assemble_quota
 from router.quota.terms import Terms
@@ -45,7 +40,7 @@ from router.store.store import Store
 from router.store.terms import TermsStore
 from router.store.usage import UsageStore
 from router.telemetry import Metrics, Tracing
-from router.text.tokenizer import InvalidModel, Tokenizer
+from router.transport.admin_api import AdminService
 from router.transport.grpc_api import ChatService
 from router.transport.health import SERVICE, Health
 from router.transport.identity import Gate
@@ -62,13 +57,15 @@ _KEEPALIVE = (
     ("grpc.so_reuseport", 0),  # a second router on the same port must fail, not share it
 )
 
+REFLECTED = (SERVICE, "tidegate.v1.AdminService", "grpc.health.v1.Health", reflection.SERVICE_NAME)
+
 log = logging.getLogger("tidegate.app")
 
 
 def build(config: Config) -> App:
     """Makes every object and starts nothing. Must run inside the event loop. Raises ConfigInvalid."""
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
-    models = Models([Model(model, _load_tokenizer(model.path), executor) for model in config.models])
+    models = Models([Model(model, load_tokenizer(model.path), executor) for model in config.models])
     store = Store(config.store)
     identity = assemble_identity(config.auth, config.store.folder, IdentityStore(store.database))
     counting = assemble_quota(config.quota)
@@ -79,13 +76,13 @@ def build(config: Config) -> App:
     owner = Owner(config.name, lambda: take_change(health, workers, queues), spending.take_receipts)
     workers = Workers(
         {
-            model.name: [Worker(address, _facts(model), config.timeouts, owner) for address in addresses]
+            model.name: [Worker(address, describe_model(model), config.timeouts, owner) for address in addresses]
             for model, addresses in zip(models, (it.workers for it in config.models), strict=True)
         }
     )
-    queues = {model: _build_queue(config.queue, workers, model) for model in workers.models}
+    queues = {model: build_queue(config.queue, workers, model) for model in workers.models}
     take_change(health, workers, queues)
-    provider = _build_provider(config.telemetry)
+    provider = build_provider(config.telemetry)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     for worker in workers:
@@ -103,7 +100,10 @@ def build(config: Config) -> App:
         metrics=metrics,
     )
     service = ChatService(pipeline, config.limits, config.timeouts, metrics)
-    return App(config, workers, queues, store, identity, terms, counting, ledger, service, health, provider, registry, executor)
+    admin = AdminService(
+        IdentityAdmin(store.database, identity.keys, time.time), TermsAdmin(store.database, time.time), Reports(store.database, queues)
+    )
+    return App(config, workers, queues, store, identity, terms, counting, ledger, service, admin, health, provider, registry, executor)
 
 
 def take_change(health: Health, workers: Workers, queues: Mapping[str, AdmissionQueue]) -> None:
@@ -111,18 +111,6 @@ def take_change(health: Health, workers: Workers, queues: Mapping[str, Admission
     health.publish({model: workers.is_served(model) for model in workers.models})
     for queue in queues.values():
         queue.poke()
-
-
-def export_worker(metrics: Metrics, worker: Worker) -> None:
-    """Shows a worker's state and load on /metrics, read at each scrape."""
-    metrics.worker_up.labels(worker.address).set_function(lambda: float(worker.up))
-    for figure in fields(WorkerLoad):
-        metrics.worker_load.labels(worker.address, figure.name).set_function(partial(_read_load, worker, figure.name))
-
-
-def export_queue(metrics: Metrics, model: str, queue: AdmissionQueue) -> None:
-    """Shows a queue on /metrics, read at each scrape."""
-    metrics.queued_turns.labels(model).set_function(lambda: float(queue.waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +126,7 @@ class App:
     counting: Counting
     ledger: Ledger
     service: ChatService
+    admin: AdminService
     health: Health
     provider: TracerProvider
     registry: CollectorRegistry
@@ -165,6 +154,7 @@ class App:
             await server.start()
             stack.push_async_callback(server.stop, 1.0)
             stack.push_async_callback(self.service.drain, self.config.timeouts.drain_s)
+            stack.callback(self.admin.close)
             stack.callback(self.health.close)
             yield Endpoints(f"{self.config.listen.rpartition(':')[0]}:{port}", metrics)
 
@@ -178,7 +168,8 @@ class App:
         )
         chat_service_pb2_grpc.add_ChatServiceServicer_to_server(self.service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
-        reflection.enable_server_reflection((SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+        admin_service_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, server)
+        reflection.enable_server_reflection(REFLECTED, server)
         return server, self._bind(server)
 
     def _bind(self, server: grpc.aio.Server) -> int:
@@ -205,36 +196,6 @@ class Endpoints:
 
     grpc: str
     metrics: str
-
-
-def _facts(model: Model) -> ModelFacts:
-    """What a stock worker must be told of the model, or cannot tell of it."""
-    return ModelFacts(model.name, model.tokenizer.eos_ids, model.tokenizer.context, model.tokenizer.vocab_size)
-
-
-def _build_queue(config: Queue, workers: Workers, model: str) -> AdmissionQueue:
-    limits = QueueLimits(config.length, config.tenant_share, config.longest_wait_s, config.standard_wait_s, config.batch_wait_s)
-    return AdmissionQueue(partial(workers.count_slots, model), time.monotonic, TimeModel(), limits)
-
-
-def _load_tokenizer(folder: Any) -> Tokenizer:
-    try:
-        return Tokenizer.load(folder)
-    except InvalidModel as error:
-        raise ConfigInvalid(f"models.path: {error}") from error
-
-
-def _read_load(worker: Worker, figure: str) -> float:
-    return float(getattr(worker.load, figure))
-
-
-def _build_provider(telemetry: Telemetry) -> TracerProvider:
-    sampler = ParentBased(TraceIdRatioBased(telemetry.sample_ratio if telemetry.otlp_endpoint else 0.0))
-    provider = TracerProvider(sampler=sampler, resource=Resource.create({"service.name": "tidegate-router"}))
-    if telemetry.otlp_endpoint:
-        exporter = GrpcExporter if telemetry.otlp_protocol == "grpc" else HttpExporter
-        provider.add_span_processor(BatchSpanProcessor(exporter(endpoint=telemetry.otlp_endpoint), schedule_delay_millis=500))
-    return provider
 
 
 def _start(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

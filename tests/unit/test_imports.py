@@ -32,7 +32,7 @@ OURS = {
 # The router from top to bottom: a module imports from its own layer and from those below, and only `__main__` imports `app`.
 LAYERS = (
     ("router.__main__",),
-    ("router.app", "router.first_key"),
+    ("router.app", "router.first_key", "router.parts"),
     ("router.transport",),
     ("router.admin", "router.pipeline", "router.answer", "router.models", "router.spending"),
     (

@@ -17,6 +17,7 @@ from router.store.usage import UsageStore, Whose
 from tests.bench.router import Router
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+SOON = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 async def make_key(router: Router, tenant: str = "acme", user: str = "ann", **grant: Any) -> str:

@@ -34,6 +34,11 @@ class FakeWorker:
     def running(self) -> int:
         return self._busy + len(self._running)
 
+    @property
+    def running_numbers(self) -> list[int]:
+        """The generations that run, oldest first."""
+        return list(self._running)
+
     def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
         if not self.up:
             raise no_worker()

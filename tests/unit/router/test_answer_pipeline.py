@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from prometheus_client import CollectorRegistry
 
-from router.admission.estimate import TimeModel
-from router.admission.queue import AdmissionQueue
-from router.config import Limits, ModelConfig
 from router.errors import CallerError, TidegateError, draining, worker_lost
 from router.model import (
-    Call,
     Failed,
     Finished,
     FinishReason,
@@ -36,79 +24,14 @@ from router.model import (
     Usage,
     WorkerFinish,
 )
-from router.models import Model, Models
-from router.pipeline import Pipeline
-from router.routing.workers import Workers
-from router.telemetry import Metrics, Tracing
 from router.text.tokenizer import Tokenizer
-from tests.bench.waiting import until
-from tests.unit.router.fake_spending import FakeAuthenticator, FakeSpending
-from tests.unit.router.fake_worker import POOL, FakeWorker
-
-ASK = TurnRequest("", [Message(Role.USER, "hi")])
-TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
-CALLER_SPAN = "b7ad6b7169203331"
-CALL = Call("request-1", {"traceparent": f"00-{TRACE_ID}-{CALLER_SPAN}-01"})
-
-
-class Bench:
-    """A pipeline in front of one fake worker, with what it measured and traced."""
-
-    def __init__(self, folder: Path, executor: ThreadPoolExecutor) -> None:
-        self.worker = FakeWorker("10.0.0.1:8001")
-        self.slots = 8
-        self.events: list[TurnEvent] = []
-        self.tokenizer = Tokenizer.load(folder)
-        self._registry = CollectorRegistry()
-        self._exporter = InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        model = Model(ModelConfig(name="test", path=folder, workers=("10.0.0.1:8001",)), self.tokenizer, executor)
-        workers = Workers({"test": [self.worker.as_worker()]})
-        self.spending = FakeSpending()
-        self.queue = AdmissionQueue(lambda: self.slots, time.monotonic, TimeModel())
-        self.pipeline = Pipeline(
-            models=Models([model]),
-            workers=workers,
-            queues={"test": self.queue},
-            authenticator=FakeAuthenticator(),
-            spending=self.spending.as_spending(),
-            limits=Limits(),
-            tracing=Tracing(provider),
-            metrics=Metrics(self._registry),
-        )
-
-    async def run(self, request: TurnRequest = ASK) -> None:
-        """Runs a turn whose worker is not asked, or has been told what to do."""
-        await self.pipeline.run(CALL, request, self.events.extend)
-
-    @asynccontextmanager
-    async def running(self, request: TurnRequest = ASK) -> AsyncIterator[asyncio.Task[None]]:
-        """A turn that the worker has taken; when left, waits until the turn has ended."""
-        task = asyncio.create_task(self.run(request))
-        await until(lambda: bool(self.worker.asked))
-        yield task
-        await asyncio.wait({task})
-
-    def ids(self, text: str) -> list[int]:
-        return self.tokenizer.encode_text(text)
-
-    def failure(self) -> TidegateError:
-        """The error of a failed turn."""
-        last = self.events[-1]
-        assert isinstance(last, Failed)
-        return last.error
-
-    def metric(self, name: str, **labels: str) -> float | None:
-        return self._registry.get_sample_value(f"tidegate_{name}", {"model": "test", **labels})
-
-    def spans(self) -> dict[str, ReadableSpan]:
-        return {span.name: span for span in self._exporter.get_finished_spans()}
+from tests.unit.router.fake_worker import POOL
+from tests.unit.router.pipeline_bench import ASK, CALL, CALLER_SPAN, TRACE_ID, Bench
 
 
 @pytest.fixture
 def bench(chatml: Path) -> Bench:
-    return Bench(chatml, ThreadPoolExecutor(1))
+    return Bench(Tokenizer.load(chatml))
 
 
 def kinds(events: Sequence[TurnEvent]) -> list[type]:

@@ -88,3 +88,7 @@ bench-peers: install ## Install vllm-router and LiteLLM, each in a venv of its o
 .PHONY: bench-nvidia
 bench-nvidia: install ## The load harness against NVIDIA's perf_analyzer
 	$(BIN)/python -m loadtest.nvidia
+
+.PHONY: bench-quota
+bench-quota: install ## What quotas cost a turn, in memory and in Redis
+	$(BIN)/python -m loadtest.quota

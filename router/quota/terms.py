@@ -62,7 +62,8 @@ class Terms:
         self._subjects: Mapping[tuple[str, ...], Subject] = {}
         self._prices: Mapping[str, _Prices] = {}
         self._weights: Mapping[str, float] = {}
-        self._away = False
+        self.is_stale = False
+        """Whether the last look for changes failed."""
 
     def find_subjects(self, tenant: str, user: str, key: str, model: str) -> tuple[Subject, ...]:
         """All whose limits a turn comes under."""
@@ -105,12 +106,12 @@ class Terms:
             await asyncio.sleep(self._poll_s)
             try:
                 await self.refresh()
-                self._away = False
+                self.is_stale = False
             except Exception as error:
-                if not self._away:
+                if not self.is_stale:
                     reason = error.reason if isinstance(error, RouterError) else describe_fault(error)
                     log.warning("limits and prices cannot be read; the last ones stay in force: %s", reason)
-                self._away = True
+                self.is_stale = True
 
 
 def read_subject(row: QuotaRow) -> Subject:

@@ -77,12 +77,13 @@ class ChatServiceServicer:
         without a turn's `finished` has not completed that turn.
 
         Ends with:
+        - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED). They are checked again with each turn.
         - INVALID_ARGUMENT: the first message is not `setup` (SETUP_MISSING), a second `setup` (SETUP_REPEATED), an empty message
         (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
         rise (TURN_NUMBER_INVALID), tool results for a turn that waits for none (TURN_UNKNOWN), or a bad default in `setup` (FIELD_INVALID).
         - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
         - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
-        - UNAVAILABLE: the router is draining (DRAINING).
+        - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
         - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -96,8 +97,12 @@ class ChatServiceServicer:
         - INVALID_ARGUMENT: FIELD_INVALID, PROMPT_TOO_LONG, GUIDE_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE.
         - NOT_FOUND: MODEL_UNKNOWN.
         - UNIMPLEMENTED: an option this model or version does not serve (OPTION_UNSUPPORTED).
-        - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING.
-        - RESOURCE_EXHAUSTED: the worker has no room for this turn (WORKER_FULL).
+        - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED).
+        - PERMISSION_DENIED: the key is not for this model, or not for turns (PERMISSION_DENIED).
+        - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING; credentials,
+        limits or usage cannot be checked or recorded now (IDENTITY_UNKNOWN, QUOTA_UNAVAILABLE, LEDGER_FULL).
+        - RESOURCE_EXHAUSTED: a limit is used up (QUOTA_EXCEEDED, with google.rpc.QuotaFailure), the queue is full (QUEUE_FULL), the wait is too
+        long (QUEUE_TIMEOUT, DEADLINE_PASSED, DEADLINE_UNREACHABLE), or the worker has no room for this turn (WORKER_FULL).
         - DEADLINE_EXCEEDED: the caller's deadline passed; the turn is cancelled in the engine.
         - CANCELLED: the caller cancelled.
         - INTERNAL: a fault of the router or the engine (INTERNAL, ENGINE_FAILED).
@@ -118,7 +123,8 @@ class ChatServiceServicer:
     def CountTokens(self, request, context):
         """CountTokens tells how many tokens a turn's prompt has, exactly as the router would count it. Runs no model.
 
-        Fails with INVALID_ARGUMENT (FIELD_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE), NOT_FOUND (MODEL_UNKNOWN) or INTERNAL.
+        Fails with UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT (FIELD_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE), NOT_FOUND
+        (MODEL_UNKNOWN), UNAVAILABLE (IDENTITY_UNKNOWN) or INTERNAL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

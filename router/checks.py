@@ -21,7 +21,7 @@ def check_turn(request: TurnRequest, limits: Limits) -> None:
     )
     if violations:
         raise field_invalid(*violations)
-    if request.has_tools:
+    if request.tools:
         raise option_unsupported("tools", "this router does not serve tools yet")
 
 

@@ -8,6 +8,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from router.errors import TidegateError
+from router.tools import AUTO, Tool, ToolCallDelta, ToolChoice
 
 
 class Role(Enum):
@@ -89,7 +90,9 @@ class TurnRequest:
     stop: Sequence[str] = ()
     guide: Guide | None = None
     logprobs: bool = False
-    has_tools: bool = False
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = AUTO
+    parallel_tool_calls: bool = True
     priority: Priority = Priority.INTERACTIVE
     max_wait_s: float | None = None
 
@@ -121,6 +124,7 @@ class FinishReason(Enum):
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
+    TOOL_CALLS = "tool_calls"
     BUDGET = "budget"
 
 
@@ -201,7 +205,7 @@ class Failed:
     error: TidegateError
 
 
-TurnEvent = Queued | Started | TextDelta | Logprobs | Usage | Finished | Failed
+TurnEvent = Queued | Started | TextDelta | ToolCallDelta | Logprobs | Usage | Finished | Failed
 
 Sink = Callable[[Sequence[TurnEvent]], None]
 """Takes a turn's events, oldest first, without waiting."""

@@ -1,8 +1,8 @@
 """What one stream has still to send: a frame in the making.
 
 Turns put events in from the lane's frame loop; the stream's writer takes the frame when gRPC has taken the last one. All that came in
-between leaves at once, so a slow caller gets fewer and larger frames, and consecutive text of a turn is joined: the memory of a caller
-that does not read is bounded by the tokens of its running turns. A frame is sealed well before gRPC's default limit of 4 MiB.
+between leaves at once, so a slow caller gets fewer and larger frames, and consecutive text of a turn or tool call is joined: the memory
+of a caller that does not read is bounded by the tokens of its running turns. A frame is sealed well before gRPC's default limit of 4 MiB.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tidegate.v1 import event_pb2 as pb
 from tidegate.v1.chat_service_pb2 import ConverseResponse, StreamResponse
 
 from router.model import Failed, Finished, FinishReason, Logprobs, Queued, Started, TextDelta, TokenLogprob, TurnEvent, Usage
+from router.tools import ToolCallDelta
 from router.transport.status import to_status
 
 Frame = TypeVar("Frame", bound=ConverseResponse | StreamResponse)
@@ -24,6 +25,9 @@ Frame = TypeVar("Frame", bound=ConverseResponse | StreamResponse)
 FRAME_CHARS = 256 * 1024
 """A frame is sealed at this many characters (at most 4 bytes each), an event counting as 64: at most about 1 MiB."""
 _EVENT_CHARS = 64
+
+_ANSWER = -1
+"""What a text belongs to that is no tool call's arguments; those belong to the call of an index."""
 
 STREAM = 0
 """The turn number of events that concern the stream itself."""
@@ -38,8 +42,8 @@ class Outbox(Generic[Frame]):
         self._frame = frame_type()
         self._chars = 0
         self._sealed: deque[Frame] = deque()
-        self._texts: list[tuple[pb.Event, list[str]]] = []
-        self._open_texts: dict[int, list[str]] = {}
+        self._texts: list[tuple[pb.Event, int, list[str]]] = []
+        self._open_texts: dict[int, tuple[int, list[str]]] = {}
         self._sequences: defaultdict[int, int] = defaultdict(int)
         self._news = asyncio.Event()
         self._closed = False
@@ -51,6 +55,8 @@ class Outbox(Generic[Frame]):
         for event in events:
             if isinstance(event, TextDelta):
                 self._put_text(turn, event.text)
+            elif isinstance(event, ToolCallDelta):
+                self._put_call(turn, event)
             else:
                 self._open_texts.pop(turn, None)
                 _WRITERS[type(event)](self._add(turn), event, self._request_id)
@@ -86,16 +92,33 @@ class Outbox(Generic[Frame]):
 
     def _put_text(self, turn: int, text: str) -> None:
         """Pieces are joined when the frame leaves: to join them here would copy a growing text for every token."""
-        pieces = self._open_texts.get(turn)
-        if pieces is None:
-            pieces = self._open_texts[turn] = []
-            self._texts.append((self._add(turn), pieces))
-        pieces.append(text)
+        opened = self._open_texts.get(turn)
+        if opened is None or opened[0] != _ANSWER:
+            opened = self._open_text(turn, _ANSWER, self._add(turn))
+        opened[1].append(text)
         self._chars += len(text)
 
+    def _put_call(self, turn: int, delta: ToolCallDelta) -> None:
+        opened = self._open_texts.get(turn)
+        if opened is None or opened[0] != delta.index:
+            event = self._add(turn)
+            event.tool_call_delta.MergeFrom(pb.ToolCallDelta(index=delta.index, call_id=delta.id, name=delta.name))
+            opened = self._open_text(turn, delta.index, event)
+        opened[1].append(delta.arguments)
+        self._chars += len(delta.arguments)
+
+    def _open_text(self, turn: int, belongs_to: int, event: pb.Event) -> tuple[int, list[str]]:
+        opened: tuple[int, list[str]] = (belongs_to, [])
+        self._open_texts[turn] = opened
+        self._texts.append((event, *opened))
+        return opened
+
     def _seal(self) -> None:
-        for event, pieces in self._texts:
-            event.text_delta.text = "".join(pieces)
+        for event, belongs_to, pieces in self._texts:
+            if belongs_to == _ANSWER:
+                event.text_delta.text = "".join(pieces)
+            else:
+                event.tool_call_delta.arguments_json = "".join(pieces)
         self._sealed.append(self._frame)
         self._frame, self._chars = self._frame_type(), 0
         self._texts.clear()
@@ -154,6 +177,7 @@ FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
     FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
+    FinishReason.TOOL_CALLS: pb.FINISH_REASON_TOOL_CALLS,
     FinishReason.BUDGET: pb.FINISH_REASON_BUDGET,
 }
 

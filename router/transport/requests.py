@@ -17,6 +17,7 @@ from tidegate.v1 import turn_pb2 as pb
 from router.auth.principal import Principal
 from router.errors import CallerError, protocol_violated
 from router.model import Call, Credentials, Guide, GuideKind, Message, Priority, Role, Sampling, ToolCall, TurnRequest
+from router.tools import Tool, ToolChoice, ToolMode
 
 REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -118,7 +119,9 @@ def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling 
         stop=tuple(spec.stop),
         guide=_read_guide(spec.response_format),
         logprobs=spec.logprobs,
-        has_tools=bool(spec.tools),
+        tools=read_tools(spec.tools),
+        tool_choice=read_tool_choice(spec.tool_choice),
+        parallel_tool_calls=spec.parallel_tool_calls if spec.HasField("parallel_tool_calls") else True,
         priority=_PRIORITIES.get(spec.priority, Priority.INTERACTIVE),
         max_wait_s=spec.max_wait.ToTimedelta().total_seconds() if spec.HasField("max_wait") else None,
     )
@@ -135,6 +138,16 @@ def read_messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
         )
         for message in messages
     )
+
+
+def read_tools(tools: Iterable[pb.Tool]) -> tuple[Tool, ...]:
+    """Tools from their protos."""
+    return tuple(Tool(tool.name, tool.description, tool.parameters_json) for tool in tools)
+
+
+def read_tool_choice(choice: pb.ToolChoice) -> ToolChoice:
+    """A choice from its proto; a mode that is not known becomes None."""
+    return ToolChoice(_TOOL_MODES.get(choice.mode), choice.tool)
 
 
 def read_sampling(sampling: pb.Sampling) -> Sampling:
@@ -159,6 +172,12 @@ _PRIORITIES = {
     pb.PRIORITY_INTERACTIVE: Priority.INTERACTIVE,
     pb.PRIORITY_STANDARD: Priority.STANDARD,
     pb.PRIORITY_BATCH: Priority.BATCH,
+}
+_TOOL_MODES = {
+    pb.TOOL_MODE_UNSPECIFIED: ToolMode.AUTO,
+    pb.TOOL_MODE_AUTO: ToolMode.AUTO,
+    pb.TOOL_MODE_NONE: ToolMode.NONE,
+    pb.TOOL_MODE_REQUIRED: ToolMode.REQUIRED,
 }
 _SAMPLING = tuple(field.name for field in pb.Sampling.DESCRIPTOR.fields)
 _ROLES = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.v1.chat_service_pb2 import CompleteResponse, StreamResponse
+from tidegate.v1.turn_pb2 import ToolCall
 
 from router.errors import TidegateError
-from router.model import Failed, Finished, Logprobs, Started, TextDelta, TurnEvent, Usage
+from router.model import Failed, Finished, Logprobs, Started, TurnEvent, Usage
+from router.transport.gathering import Gathered
 from router.transport.outbox import FINISH_REASONS, Outbox, write_logprobs, write_started, write_usage
 
 TURN = 1
@@ -38,16 +40,15 @@ class Collector:
     """A sink that gathers a turn into one response."""
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
+        self._answer = Gathered()
         self._failure: TidegateError | None = None
         self._response = CompleteResponse()
 
     def put(self, events: Sequence[TurnEvent]) -> None:
         """Takes a turn's events."""
+        self._answer.put(events)
         for event in events:
             match event:
-                case TextDelta(text):
-                    self._texts.append(text)
                 case Started():
                     write_started(self._response.started, event)
                 case Logprobs(tokens):
@@ -63,5 +64,6 @@ class Collector:
         """The whole answer. Raises the turn's error, if it failed."""
         if self._failure is not None:
             raise self._failure
-        self._response.text = "".join(self._texts)
+        self._response.text = self._answer.text
+        self._response.tool_calls.extend(ToolCall(id=it.id, name=it.name, arguments_json=it.arguments) for it in self._answer.calls)
         return self._response

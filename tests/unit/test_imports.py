@@ -48,11 +48,11 @@ LAYERS = (
         "router.turn",
         "router.upstream",
     ),
-    ("router.config", "router.errors", "router.model"),
+    ("router.config", "router.errors", "router.model", "router.tools"),
 )
 
 # What the router's domain may not know of.
-PURE = ("router.errors", "router.model")
+PURE = ("router.errors", "router.model", "router.tools")
 FOREIGN = ("grpc", "google", "tidegate", "tritonclient", "opentelemetry", "prometheus_client", "sqlite3", "psycopg", "asyncpg", "redis")
 
 

@@ -13,6 +13,7 @@ from router.checks import check_messages, check_sampling, check_turn, fit_output
 from router.config import Limits
 from router.errors import CallerError, Code
 from router.model import Message, Role, Sampling, ToolCall, TurnRequest
+from router.tools import Tool
 from server.engine.base import Sampling as EngineSampling
 from server.engine.base import check_sampling as check_engine_sampling
 
@@ -114,7 +115,7 @@ def test_all_faults_are_told_at_once() -> None:
 def test_tools_are_refused_by_name() -> None:
     """What the API has and this router does not serve is UNIMPLEMENTED, not a wrong value."""
     with pytest.raises(CallerError) as refused:
-        check_turn(replace(TURN, has_tools=True), LIMITS)
+        check_turn(replace(TURN, tools=[Tool("f")]), LIMITS)
     assert (refused.value.code, refused.value.reason) == (Code.UNIMPLEMENTED, "OPTION_UNSUPPORTED")
 
 

@@ -88,18 +88,20 @@ class CompleteRequest(_message.Message):
     def __init__(self, spec: _Optional[_Union[_turn_pb2.TurnSpec, _Mapping]] = ...) -> None: ...
 
 class CompleteResponse(_message.Message):
-    __slots__ = ("text", "finish_reason", "usage", "started", "logprobs")
+    __slots__ = ("text", "finish_reason", "usage", "started", "logprobs", "tool_calls")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     text: str
     finish_reason: _event_pb2.FinishReason
     usage: _event_pb2.Usage
     started: _event_pb2.Started
     logprobs: _containers.RepeatedCompositeFieldContainer[_event_pb2.TokenLogprob]
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[_event_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., started: _Optional[_Union[_event_pb2.Started, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[_event_pb2.TokenLogprob, _Mapping]]] = ...) -> None: ...
+    tool_calls: _containers.RepeatedCompositeFieldContainer[_turn_pb2.ToolCall]
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[_event_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., started: _Optional[_Union[_event_pb2.Started, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[_event_pb2.TokenLogprob, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[_turn_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
     __slots__ = ("spec",)
@@ -114,12 +116,16 @@ class StreamResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[_event_pb2.Event, _Mapping]]] = ...) -> None: ...
 
 class CountTokensRequest(_message.Message):
-    __slots__ = ("model", "messages")
+    __slots__ = ("model", "messages", "tools", "tool_choice")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CHOICE_FIELD_NUMBER: _ClassVar[int]
     model: str
     messages: _containers.RepeatedCompositeFieldContainer[_turn_pb2.Message]
-    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_turn_pb2.Message, _Mapping]]] = ...) -> None: ...
+    tools: _containers.RepeatedCompositeFieldContainer[_turn_pb2.Tool]
+    tool_choice: _turn_pb2.ToolChoice
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_turn_pb2.Message, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[_turn_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_turn_pb2.ToolChoice, _Mapping]] = ...) -> None: ...
 
 class CountTokensResponse(_message.Message):
     __slots__ = ("prompt_tokens", "context_tokens")

@@ -76,11 +76,17 @@ class ChatServiceServicer:
         complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine. A stream that ends
         without a turn's `finished` has not completed that turn.
 
+        A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
+        and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
+        another turn. A forced call is forced once: what follows is up to the model. Nothing obliges the caller to answer: it may as well start
+        a turn with messages of its own making. The stream keeps the newest turns that wait, as many as fit into the size of one message.
+
         Ends with:
         - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED). They are checked again with each turn.
         - INVALID_ARGUMENT: the first message is not `setup` (SETUP_MISSING), a second `setup` (SETUP_REPEATED), an empty message
         (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
-        rise (TURN_NUMBER_INVALID), tool results for a turn that waits for none (TURN_UNKNOWN), or a bad default in `setup` (FIELD_INVALID).
+        rise (TURN_NUMBER_INVALID), tool results for a turn that runs or was never started (TURN_UNKNOWN), or a bad default in `setup`
+        (FIELD_INVALID).
         - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
         - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
         - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).

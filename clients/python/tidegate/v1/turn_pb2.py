@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16tidegate/v1/turn.proto\x12\x0btidegate.v1\x1a\x1egoogle/protobuf/duration.proto\"\x8d\x01\n\x07Message\x12\x1f\n\x04role\x18\x01 \x01(\x0e\x32\x11.tidegate.v1.Role\x12\x14\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12)\n\ntool_calls\x18\x03 \x03(\x0b\x32\x15.tidegate.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\tB\n\n\x08_content\"<\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\"B\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\"\xcc\x02\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12\x12\n\x05min_p\x18\x08 \x01(\x02H\x07\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seedB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x08\n\x06_min_p\"\xa4\x03\n\x08TurnSpec\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x08messages\x18\x02 \x03(\x0b\x32\x14.tidegate.v1.Message\x12\'\n\x08sampling\x18\x03 \x01(\x0b\x32\x15.tidegate.v1.Sampling\x12\x1e\n\x11max_output_tokens\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12 \n\x05tools\x18\x06 \x03(\x0b\x32\x11.tidegate.v1.Tool\x12\x34\n\x0fresponse_format\x18\x07 \x01(\x0b\x32\x1b.tidegate.v1.ResponseFormat\x12\x10\n\x08logprobs\x18\x08 \x01(\x08\x12\x1e\n\x11min_output_tokens\x18\t \x01(\rH\x01\x88\x01\x01\x12\'\n\x08priority\x18\n \x01(\x0e\x32\x15.tidegate.v1.Priority\x12+\n\x08max_wait\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationB\x14\n\x12_max_output_tokensB\x14\n\x12_min_output_tokens\"\x85\x01\n\x0eResponseFormat\x12.\n\x0bjson_object\x18\x01 \x01(\x0b\x32\x17.tidegate.v1.JsonObjectH\x00\x12\x15\n\x0bjson_schema\x18\x02 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x42\x08\n\x06\x66ormat\"\x0c\n\nJsonObject*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04*i\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x15\n\x11PRIORITY_STANDARD\x10\x02\x12\x12\n\x0ePRIORITY_BATCH\x10\x03\x42?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16tidegate/v1/turn.proto\x12\x0btidegate.v1\x1a\x1egoogle/protobuf/duration.proto\"\x8d\x01\n\x07Message\x12\x1f\n\x04role\x18\x01 \x01(\x0e\x32\x11.tidegate.v1.Role\x12\x14\n\x07\x63ontent\x18\x02 \x01(\tH\x00\x88\x01\x01\x12)\n\ntool_calls\x18\x03 \x03(\x0b\x32\x15.tidegate.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\tB\n\n\x08_content\"<\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\"B\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x17\n\x0fparameters_json\x18\x03 \x01(\t\"M\n\nToolChoice\x12%\n\x04mode\x18\x01 \x01(\x0e\x32\x15.tidegate.v1.ToolModeH\x00\x12\x0e\n\x04tool\x18\x02 \x01(\tH\x00\x42\x08\n\x06\x63hoice\"\xcc\x02\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12\x12\n\x05min_p\x18\x08 \x01(\x02H\x07\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seedB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x08\n\x06_min_p\"\x8c\x04\n\x08TurnSpec\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x08messages\x18\x02 \x03(\x0b\x32\x14.tidegate.v1.Message\x12\'\n\x08sampling\x18\x03 \x01(\x0b\x32\x15.tidegate.v1.Sampling\x12\x1e\n\x11max_output_tokens\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12 \n\x05tools\x18\x06 \x03(\x0b\x32\x11.tidegate.v1.Tool\x12\x34\n\x0fresponse_format\x18\x07 \x01(\x0b\x32\x1b.tidegate.v1.ResponseFormat\x12\x10\n\x08logprobs\x18\x08 \x01(\x08\x12\x1e\n\x11min_output_tokens\x18\t \x01(\rH\x01\x88\x01\x01\x12\'\n\x08priority\x18\n \x01(\x0e\x32\x15.tidegate.v1.Priority\x12+\n\x08max_wait\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\x0btool_choice\x18\x0c \x01(\x0b\x32\x17.tidegate.v1.ToolChoice\x12 \n\x13parallel_tool_calls\x18\r \x01(\x08H\x02\x88\x01\x01\x42\x14\n\x12_max_output_tokensB\x14\n\x12_min_output_tokensB\x16\n\x14_parallel_tool_calls\"\x85\x01\n\x0eResponseFormat\x12.\n\x0bjson_object\x18\x01 \x01(\x0b\x32\x17.tidegate.v1.JsonObjectH\x00\x12\x15\n\x0bjson_schema\x18\x02 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x03 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x04 \x01(\tH\x00\x42\x08\n\x06\x66ormat\"\x0c\n\nJsonObject*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04*e\n\x08ToolMode\x12\x19\n\x15TOOL_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTOOL_MODE_AUTO\x10\x01\x12\x12\n\x0eTOOL_MODE_NONE\x10\x02\x12\x16\n\x12TOOL_MODE_REQUIRED\x10\x03*i\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x15\n\x11PRIORITY_STANDARD\x10\x02\x12\x12\n\x0ePRIORITY_BATCH\x10\x03\x42?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,22 +33,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidegate.v1.turn_pb2', _glo
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.tidegate.v1P\001Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1'
-  _globals['_ROLE']._serialized_start=1253
-  _globals['_ROLE']._serialized_end=1348
-  _globals['_PRIORITY']._serialized_start=1350
-  _globals['_PRIORITY']._serialized_end=1455
+  _globals['_ROLE']._serialized_start=1436
+  _globals['_ROLE']._serialized_end=1531
+  _globals['_TOOLMODE']._serialized_start=1533
+  _globals['_TOOLMODE']._serialized_end=1634
+  _globals['_PRIORITY']._serialized_start=1636
+  _globals['_PRIORITY']._serialized_end=1741
   _globals['_MESSAGE']._serialized_start=72
   _globals['_MESSAGE']._serialized_end=213
   _globals['_TOOLCALL']._serialized_start=215
   _globals['_TOOLCALL']._serialized_end=275
   _globals['_TOOL']._serialized_start=277
   _globals['_TOOL']._serialized_end=343
-  _globals['_SAMPLING']._serialized_start=346
-  _globals['_SAMPLING']._serialized_end=678
-  _globals['_TURNSPEC']._serialized_start=681
-  _globals['_TURNSPEC']._serialized_end=1101
-  _globals['_RESPONSEFORMAT']._serialized_start=1104
-  _globals['_RESPONSEFORMAT']._serialized_end=1237
-  _globals['_JSONOBJECT']._serialized_start=1239
-  _globals['_JSONOBJECT']._serialized_end=1251
+  _globals['_TOOLCHOICE']._serialized_start=345
+  _globals['_TOOLCHOICE']._serialized_end=422
+  _globals['_SAMPLING']._serialized_start=425
+  _globals['_SAMPLING']._serialized_end=757
+  _globals['_TURNSPEC']._serialized_start=760
+  _globals['_TURNSPEC']._serialized_end=1284
+  _globals['_RESPONSEFORMAT']._serialized_start=1287
+  _globals['_RESPONSEFORMAT']._serialized_end=1420
+  _globals['_JSONOBJECT']._serialized_start=1422
+  _globals['_JSONOBJECT']._serialized_end=1434
 # @@protoc_insertion_point(module_scope)

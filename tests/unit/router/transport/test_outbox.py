@@ -13,6 +13,7 @@ from tidegate.v1.chat_service_pb2 import ConverseResponse, StreamResponse
 
 from router.errors import worker_lost
 from router.model import Failed, Finished, FinishReason, Started, TextDelta, Usage
+from router.tools import ToolCallDelta
 from router.transport.outbox import FINISH_REASONS, STREAM, Outbox, seconds
 from router.transport.status import to_status
 
@@ -67,6 +68,27 @@ async def test_text_that_waits_is_joined() -> None:
     for turn, text in [(1, "a"), (2, "x"), (1, "b"), (2, "y"), (1, "c")]:
         outbox.put(turn, [TextDelta(text)])
     assert [(event.turn, event.text_delta.text) for event in await take(outbox)] == [(1, "abc"), (2, "xy")]
+
+
+async def test_a_tool_call_that_waits_is_one_event() -> None:
+    """Its id and name come with its first piece, and neither text nor another call is joined to it."""
+    outbox = new_outbox()
+    first, second = ToolCallDelta(0, "id1", "look"), ToolCallDelta(1, "id2", "go")
+    outbox.put(1, [TextDelta("a"), first, ToolCallDelta(0, arguments='{"n"'), ToolCallDelta(0, arguments=": 1}"), second])
+    outbox.put(1, [ToolCallDelta(1, arguments="{}"), TextDelta("b")])
+    text, look, go, rest = await take(outbox)
+    assert (text.text_delta.text, rest.text_delta.text) == ("a", "b")
+    assert look.tool_call_delta == pb.ToolCallDelta(index=0, call_id="id1", name="look", arguments_json='{"n": 1}')
+    assert go.tool_call_delta == pb.ToolCallDelta(index=1, call_id="id2", name="go", arguments_json="{}")
+
+
+async def test_a_tool_call_goes_on_in_the_next_frame() -> None:
+    """What was taken does not change any more; the later piece tells its index only."""
+    outbox = new_outbox()
+    outbox.put(1, [ToolCallDelta(0, "id1", "look"), ToolCallDelta(0, arguments="{")])
+    await take(outbox)
+    outbox.put(1, [ToolCallDelta(0, arguments="}")])
+    assert [event.tool_call_delta for event in await take(outbox)] == [pb.ToolCallDelta(index=0, arguments_json="}")]
 
 
 async def test_text_is_not_joined_across_another_event_or_a_frame() -> None:

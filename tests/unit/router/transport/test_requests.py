@@ -11,12 +11,14 @@ from tidegate.v1.chat_service_pb2 import CompleteRequest
 
 from router.errors import CallerError, Code
 from router.model import Guide, GuideKind, Message, Role, Sampling, ToolCall, TurnRequest
+from router.tools import Tool, ToolChoice, ToolMode
 from router.transport.requests import (
     ReadingInterceptor,
     current_call,
     open_call,
     read_messages,
     read_sampling,
+    read_tool_choice,
     read_turn,
     readable,
 )
@@ -127,7 +129,9 @@ def test_a_turn_is_read_whole() -> None:
         max_output_tokens=9,
         min_output_tokens=2,
         stop=["a", "b"],
-        tools=[pb.Tool(name="look")],
+        tools=[pb.Tool(name="look", description="Looks.", parameters_json='{"type": "object", "maxProperties": 42}')],
+        tool_choice=pb.ToolChoice(tool="look"),
+        parallel_tool_calls=False,
         response_format=pb.ResponseFormat(regex="a+"),
         logprobs=True,
     )
@@ -140,7 +144,9 @@ def test_a_turn_is_read_whole() -> None:
         stop=("a", "b"),
         guide=Guide(GuideKind.REGEX, "a+"),
         logprobs=True,
-        has_tools=True,
+        tools=(Tool("look", "Looks.", '{"type": "object", "maxProperties": 42}'),),
+        tool_choice=ToolChoice(name="look"),
+        parallel_tool_calls=False,
     )
 
 
@@ -186,6 +192,22 @@ def test_zero_is_not_unset(name: str) -> None:
 def test_roles(role: Any, expected: Role | None) -> None:
     """A role that is unset, or newer than this router, is no role."""
     assert read_messages([pb.Message(role=role)])[0].role is expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (pb.ToolChoice(), ToolChoice()),
+        (pb.ToolChoice(mode=pb.TOOL_MODE_UNSPECIFIED), ToolChoice(ToolMode.AUTO)),
+        (pb.ToolChoice(mode=pb.TOOL_MODE_NONE), ToolChoice(ToolMode.NONE)),
+        (pb.ToolChoice(mode=pb.TOOL_MODE_REQUIRED), ToolChoice(ToolMode.REQUIRED)),
+        (pb.ToolChoice(mode=99), ToolChoice(None)),
+        (pb.ToolChoice(tool="look"), ToolChoice(name="look")),
+    ],
+)
+def test_tool_choices(choice: pb.ToolChoice, expected: ToolChoice) -> None:
+    """Unset is auto; a mode that is newer than this router is none that it knows."""
+    assert read_tool_choice(choice) == expected
 
 
 def test_messages_keep_their_tool_calls() -> None:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from router.config import Limits
-from router.errors import Violation, field_invalid, option_unsupported, prompt_too_long
+from router.errors import Violation, field_invalid, prompt_too_long
 from router.model import Guide, GuideKind, Message, Role, Sampling, TurnRequest
+from router.tool_checks import check_tools
 
 
 def check_turn(request: TurnRequest, limits: Limits) -> None:
@@ -18,16 +19,15 @@ def check_turn(request: TurnRequest, limits: Limits) -> None:
         *_check_stops(request.stop, limits),
         *_check_output_tokens(request.max_output_tokens, request.min_output_tokens),
         *_check_guide(request.guide, limits),
+        *check_tools(request, limits),
     )
     if violations:
         raise field_invalid(*violations)
-    if request.tools:
-        raise option_unsupported("tools", "this router does not serve tools yet")
 
 
-def check_messages(messages: Sequence[Message], limits: Limits) -> None:
+def check_prompt(request: TurnRequest, limits: Limits) -> None:
     """Raises CallerError FIELD_INVALID; for callers that only count tokens."""
-    violations = tuple(_check_messages(messages, limits))
+    violations = (*_check_messages(request.messages, limits), *check_tools(request, limits))
     if violations:
         raise field_invalid(*violations)
 

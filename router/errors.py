@@ -80,10 +80,9 @@ def option_unsupported(field: str, description: str) -> CallerError:
     return CallerError(Code.UNIMPLEMENTED, "OPTION_UNSUPPORTED", f"{field}: {description}", violations=(Violation(field, description),))
 
 
-def guide_invalid(description: str) -> CallerError:
-    """The answer's form cannot be compiled; the description names the place."""
-    violation = Violation("response_format", description)
-    return CallerError(Code.INVALID_ARGUMENT, "GUIDE_INVALID", f"response_format: {description}", violations=(violation,))
+def guide_invalid(description: str, field: str = "response_format") -> CallerError:
+    """The answer's form, which `field` asks for, cannot be compiled; the description names the place."""
+    return CallerError(Code.INVALID_ARGUMENT, "GUIDE_INVALID", f"{field}: {description}", violations=(Violation(field, description),))
 
 
 def prompt_too_long(prompt_tokens: int, limit: int) -> CallerError:

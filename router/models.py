@@ -9,9 +9,13 @@ from typing import Any
 
 from router.config import ModelConfig
 from router.errors import Violation, field_invalid, model_unknown
-from router.model import Message
+from router.model import Guide, Message
+from router.text.calls import CallParser
+from router.text.decode import Decoder
 from router.text.template import TemplateRefused
 from router.text.tokenizer import Tokenizer
+from router.text.tools import Offer, describe, guide_call
+from router.tools import Tool
 
 _INLINE_CHARS = 16_384
 """Prompts up to this length are tokenized on the event loop: about 5 ms at most, and cheaper than a hop to a thread."""
@@ -26,16 +30,33 @@ class Model:
         self.tokenizer = tokenizer
         self._executor = executor
 
-    async def encode(self, messages: Sequence[Message]) -> list[int]:
+    async def encode(self, messages: Sequence[Message], offer: Offer | None = None) -> list[int]:
         """The prompt's token ids. Raises CallerError FIELD_INVALID when the model's chat template takes no such conversation."""
-        plain = [_as_template_sees(message) for message in messages]
-        if sum(map(_count_chars, messages)) <= _INLINE_CHARS:
-            return self._encode(plain)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, plain)
+        tools = sum(map(_count_tool_chars, offer.tools)) if offer else 0
+        if tools + sum(map(_count_chars, messages)) <= _INLINE_CHARS:
+            return self._encode(messages, offer)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, messages, offer)
 
-    def _encode(self, messages: list[dict[str, Any]]) -> list[int]:
+    def guide(self, offer: Offer | None) -> Guide | None:
+        """The form of an answer that must be a call."""
+        return guide_call(offer, self.tokenizer.calls) if offer and offer.forced else None
+
+    def decoder(self, offer: Offer | None) -> Decoder:
+        """For one answer."""
+        return self.tokenizer.call_decoder() if offer else self.tokenizer.decoder()
+
+    def call_parser(self, offer: Offer | None) -> CallParser | None:
+        """For one answer that may hold calls."""
+        if offer is None:
+            return None
+        parallel = offer.parallel and self.tokenizer.parallel_calls
+        return CallParser(self.tokenizer.calls, offer.callable, forced=bool(offer.forced), parallel=parallel)
+
+    def _encode(self, messages: Sequence[Message], offer: Offer | None) -> list[int]:
+        plain = [_as_template_sees(message) for message in messages]
+        beginning = self.tokenizer.calls.forced if offer and offer.forced else ""
         try:
-            return self.tokenizer.encode_chat(messages)
+            return self.tokenizer.encode_chat(plain, describe(offer) if offer else None, beginning)
         except TemplateRefused as error:
             raise field_invalid(Violation("messages", f"the model's chat template refuses them: {error}")) from None
 
@@ -60,6 +81,10 @@ class Models:
 
 def _count_chars(message: Message) -> int:
     return len(message.content or "") + sum(len(call.arguments) for call in message.tool_calls)
+
+
+def _count_tool_chars(tool: Tool) -> int:
+    return len(tool.description) + len(tool.parameters)
 
 
 def _as_template_sees(message: Message) -> dict[str, Any]:

@@ -18,14 +18,15 @@ from router.admission.queue import AdmissionQueue
 from router.answer import Answer
 from router.auth.authenticate import Authenticator
 from router.auth.principal import Principal
-from router.checks import check_messages, check_turn, fit_output
+from router.checks import check_prompt, check_turn, fit_output
 from router.config import Limits
 from router.errors import TidegateError, describe_fault, internal
-from router.model import Call, Failed, GenerationRequest, Message, Sink, Started, TurnRequest
+from router.model import Call, Failed, GenerationRequest, Guide, Sink, Started, TurnRequest
 from router.models import Model, Models
 from router.routing.workers import Workers
 from router.spending import Charge, Spending
 from router.telemetry import Metrics, Tracing, trace_headers
+from router.text.tools import offer_tools
 from router.turn import Turn
 from router.upstream.worker import Worker
 
@@ -85,8 +86,9 @@ class Pipeline:
     async def _answer(self, call: Call, request: TurnRequest, model: Model, answer: Answer) -> None:
         who = await self._identify(call, model)
         check_turn(request, self._limits)
+        offer = offer_tools(request)
         with answer.span.stage("tokenize"):
-            prompt = await model.encode(request.messages)
+            prompt = await model.encode(request.messages, offer)
         room = min(model.tokenizer.context, self._workers.measure_room(model.name))
         most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), room)
         charge = await self._spending.open(who, model.name, len(prompt), most)
@@ -97,18 +99,19 @@ class Pipeline:
                 slot = await held.enter_async_context(queue.place(_describe(call, request, who, len(prompt), charge), answer.wait))
             worker = self._workers.choose(model.name)
             charge.begin(slot)
-            turn = Turn(model.tokenizer.decoder(), request.stop, len(prompt), logprobs=request.logprobs)
+            turn = Turn(model.decoder(offer), request.stop, len(prompt), logprobs=request.logprobs, calls=model.call_parser(offer))
             answer.start(turn, Started(model.name, worker.address, len(prompt), most, charge.turn, charge.allowances))
             with answer.span.stage("generate") as stage:
-                await answer.generate(worker, _ask_worker(request, prompt, most, trace_headers(stage), charge.account))
+                guide = model.guide(offer) or request.guide
+                await answer.generate(worker, _ask_worker(request, prompt, most, guide, trace_headers(stage), charge.account))
             queue.observe(_time(answer, worker))
 
-    async def count_tokens(self, call: Call, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
+    async def count_tokens(self, call: Call, request: TurnRequest) -> tuple[int, int]:
         """Tokens of the rendered prompt, and tokens the model can hold. Raises CallerError."""
-        model = self._models.find(model_name)
+        model = self._models.find(request.model)
         await self._identify(call, model)
-        check_messages(messages, self._limits)
-        return len(await model.encode(messages)), model.tokenizer.context
+        check_prompt(request, self._limits)
+        return len(await model.encode(request.messages, offer_tools(request))), model.tokenizer.context
 
     def check_model(self, name: str) -> str:
         """The name of the model that `name` (may be empty) stands for. Raises CallerError MODEL_UNKNOWN."""
@@ -132,13 +135,15 @@ def _describe(call: Call, request: TurnRequest, who: Principal, prompt_tokens: i
     )
 
 
-def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: dict[str, str], account: str) -> GenerationRequest:
+def _ask_worker(
+    request: TurnRequest, prompt: Sequence[int], most: int, guide: Guide | None, trace: dict[str, str], account: str
+) -> GenerationRequest:
     return GenerationRequest(
         prompt=prompt,
         max_new_tokens=most,
         sampling=request.sampling,
         min_new_tokens=None if request.min_output_tokens is None else min(request.min_output_tokens, most),
-        guide=request.guide,
+        guide=guide,
         log_probs=request.logprobs,
         trace_headers=trace,
         account=account,

@@ -1,16 +1,19 @@
 """One answer in the making, without I/O: token ids in, events out.
 
-Detokenises, matches stop texts, counts, and decides how the turn ends. It is fed from the lane reader's frame loop, so nothing here waits.
+Detokenises, finds tool calls, matches stop texts, counts, and decides how the turn ends. It is fed from the lane reader's frame loop, so
+nothing here waits. Stop texts are looked for in the text only: none begins, ends or stands in a tool call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from router.errors import TidegateError, engine_failed, engine_refused, guide_invalid, worker_lost, worker_stalled
 from router.model import Failed, Finished, FinishReason, Logprobs, TextDelta, TokenLogprob, TurnEvent, Usage, WorkerDelta, WorkerFinish
+from router.text.calls import CallParser
 from router.text.decode import Decoder
 from router.text.stops import StopMatcher
+from router.tools import ToolCallDelta
 
 GUIDE_TENSOR = "guided_decoding_guide: "
 """How a worker begins its words about a guide that it cannot compile; they are for the caller."""
@@ -19,11 +22,20 @@ GUIDE_TENSOR = "guided_decoding_guide: "
 class Turn:
     """The state of one answer."""
 
-    def __init__(self, decoder: Decoder, stops: Sequence[str], prompt_tokens: int, *, logprobs: bool = False) -> None:
-        """`logprobs` says whether the caller wants them; a frame may hold some because another turn does."""
+    def __init__(
+        self,
+        decoder: Decoder,
+        stops: Sequence[str],
+        prompt_tokens: int,
+        *,
+        logprobs: bool = False,
+        calls: CallParser | None = None,
+    ) -> None:
+        """`logprobs` says whether the caller wants them; a frame may hold some because another turn does. `calls` finds tool calls."""
         self._decoder = decoder
         self._logprobs = logprobs
         self._stops = StopMatcher(stops)
+        self._calls = calls
         self._prompt_tokens = prompt_tokens
         self._completion_tokens = 0
         self._cached_tokens = 0
@@ -50,12 +62,11 @@ class Turn:
             return []
         self._completion_tokens += len(delta.tokens)
         self._cached_tokens = delta.cached_tokens or self._cached_tokens
-        text, stop = self._stops.feed(self._decoder.feed(delta.tokens))
-        events: list[TurnEvent] = [TextDelta(text)] if text else []
+        events, stop = self._read(self._decoder.feed(delta.tokens))
         if self._logprobs and delta.log_probs:
             events.append(self._tell_logprobs(delta.tokens, delta.log_probs))
-        if stop is not None:
-            return events + self._finish(FinishReason.STOP, stop)
+        if stop is not None or (self._calls and self._calls.done):
+            return events + self._complete(FinishReason.STOP, stop or "")
         return events if delta.finish is WorkerFinish.RUNNING else events + self._end(delta)
 
     def cancel(self) -> list[TurnEvent]:
@@ -73,6 +84,28 @@ class Turn:
         self._ended = True
         return [self.usage, Failed(error)]
 
+    def _read(self, text: str) -> tuple[list[TurnEvent], str | None]:
+        """What the text brings, and the stop in it."""
+        if self._calls is not None:
+            return self._read_pieces(self._calls.feed(text))
+        shown, stop = self._stops.feed(text)
+        return [TextDelta(shown)] if shown else [], stop
+
+    def _read_pieces(self, pieces: Iterable[TextDelta | ToolCallDelta]) -> tuple[list[TurnEvent], str | None]:
+        events: list[TurnEvent] = []
+        for piece in pieces:
+            if isinstance(piece, ToolCallDelta):
+                shown, stop = self._stops.flush(), None
+            else:
+                shown, stop = self._stops.feed(piece.text)
+            if shown:
+                events.append(TextDelta(shown))
+            if stop is not None:
+                return events, stop
+            if isinstance(piece, ToolCallDelta):
+                events.append(piece)
+        return events, None
+
     def _tell_logprobs(self, tokens: Sequence[int], log_probs: Sequence[float]) -> Logprobs:
         """One entry per token, of held-back ones too; their joined bytes are the text's and those of a character that is not whole yet."""
         pairs = zip(tokens, log_probs, strict=True)
@@ -80,17 +113,25 @@ class Turn:
 
     def _end(self, delta: WorkerDelta) -> list[TurnEvent]:
         if delta.refusal.startswith(GUIDE_TENSOR):
-            return self.fail(guide_invalid(delta.refusal.removeprefix(GUIDE_TENSOR)))
+            field = "tools" if self._calls and self._calls.forced else "response_format"
+            return self.fail(guide_invalid(delta.refusal.removeprefix(GUIDE_TENSOR), field))
         error = _ERRORS.get(delta.finish)
         if error is not None:
             return self.fail(error())
         return self._flush(_REASONS[delta.finish])
 
     def _flush(self, reason: FinishReason) -> list[TurnEvent]:
-        text, stop = self._stops.feed(self._decoder.flush())
-        text += "" if stop else self._stops.flush()
-        events: list[TurnEvent] = [TextDelta(text)] if text else []
-        return events + self._finish(FinishReason.STOP if stop else reason, stop or "")
+        events, stop = self._read(self._decoder.flush())
+        if self._calls is not None and stop is None:
+            rest, stop = self._read_pieces(self._calls.flush())
+            events += rest
+        text = "" if stop else self._stops.flush()
+        events += [TextDelta(text)] if text else []
+        return events + self._complete(FinishReason.STOP if stop else reason, stop or "")
+
+    def _complete(self, reason: FinishReason, stop: str) -> list[TurnEvent]:
+        called = reason is FinishReason.STOP and self._calls is not None and self._calls.whole
+        return self._finish(FinishReason.TOOL_CALLS if called else reason, stop)
 
     def _finish(self, reason: FinishReason, stop: str = "") -> list[TurnEvent]:
         self._ended = True

@@ -18,7 +18,8 @@ CHATML_TEMPLATE = """\
 {%- for message in messages %}
     {{- '<|im_start|>' ~ message.role ~ '\\n' ~ message.content }}
     {%- for call in message.tool_calls %}
-        {{- '<call>' ~ call.function.name ~ ' ' ~ (call.function.arguments | tojson) ~ '</call>' }}
+        {{- '<tool_call>\\n{"name": "' ~ call.function.name }}
+        {{- '", "arguments": ' ~ (call.function.arguments | tojson) ~ '}\\n</tool_call>' }}
     {%- endfor %}
     {{- '<|im_end|>\\n' }}
 {%- endfor %}

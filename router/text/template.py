@@ -40,7 +40,7 @@ class ChatTemplate:
             raise InvalidTemplate(f"the chat template cannot be compiled: {error}") from error
         self._sentences = [it for it in constants if isinstance(it, str) and it.strip()]
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        self._traits = self._probe()
+        self.traits = self._probe()
 
     def render(
         self,
@@ -50,11 +50,14 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
     ) -> str:
         """The prompt of a conversation in OpenAI's form. Raises TemplateRefused."""
-        return self.fill(self.arrange(messages), tools=tools, add_generation_prompt=add_generation_prompt)
+        arranged, left = self.arrange(messages, tools)
+        return self.fill(arranged, tools=left, add_generation_prompt=add_generation_prompt)
 
-    def arrange(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The same conversation in the form that this template takes. Raises TemplateRefused."""
-        return arrange_messages(messages, self._traits)
+    def arrange(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[list[dict[str, Any]], Sequence[Mapping[str, Any]] | None]:
+        """The same conversation in the form that this template takes, and the tools unless they are in it. Raises TemplateRefused."""
+        return arrange_messages(messages, self.traits, tools), tools if self.traits.calls else None
 
     def fill(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from router.text.call_format import HERMES
 from router.text.decode import Decoder
 from router.text.folder import InvalidModel, ModelFiles, read_model_files
 from router.text.guard import TokenGuard
@@ -36,6 +37,7 @@ class Tokenizer:
     eos_ids:     tokens that end an answer, the main one first.
     context:     most tokens of prompt and answer together.
     vocab_size:  number of ids that the model knows, which may be more than there are tokens.
+    calls:       how the model writes tool calls; with `parallel_calls`, several in one answer.
     """
 
     def __init__(self, files: ModelFiles) -> None:
@@ -51,6 +53,10 @@ class Tokenizer:
         self.context = files.context
         self.vocab_size = files.vocab_size
         self._template = ChatTemplate(files.chat_template, bos_token=files.bos_token, eos_token=files.eos_token)
+        self.calls = self._template.traits.calls or HERMES
+        self.parallel_calls = self._template.traits.calls is None or self._template.traits.parallel_calls
+        shown = {it.id: it.text.encode() for it in added_tokens_of(source) if it.text in (self.calls.opening, self.calls.closing)}
+        self._call_bytes = [shown.get(token, data) for token, data in enumerate(self.token_bytes)] if shown else self.token_bytes
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -71,18 +77,30 @@ class Tokenizer:
         ids: list[int] = self._sealed.encode_batch_fast([_replace_surrogates(text)], add_special_tokens=False)[0].ids
         return ids
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
-        """Ids of the prompt that asks the model for the next assistant message. Raises TemplateRefused."""
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        beginning: str = "",
+    ) -> list[int]:
+        """Ids of the prompt that asks the model for the next assistant message. Raises TemplateRefused.
+
+        `beginning` is how that message begins, in our words: what is a control token in it becomes one.
+        """
         try:
-            (marked, marked_tools), mark = self._guard.mark([self._template.arrange(messages), tools])
+            (marked, marked_tools), mark = self._guard.mark(self._template.arrange(messages, tools))
         except RecursionError:
             raise TemplateRefused("the conversation is nested too deeply") from None
         rendered = self._template.fill(marked, tools=marked_tools)
-        return self.encode_text(self._guard.seal(rendered, mark))
+        return self.encode_text(self._guard.seal(rendered + beginning, mark))
 
     def decoder(self) -> Decoder:
         """For one answer."""
         return Decoder(self.token_bytes, lead=self._lead)
+
+    def call_decoder(self) -> Decoder:
+        """For one answer that may hold tool calls: the control tokens around them are text in it."""
+        return Decoder(self._call_bytes, lead=self._lead)
 
 
 def _find_eos_ids(files: ModelFiles) -> tuple[int, ...]:

@@ -1,17 +1,20 @@
 """What a chat template can take, found out once from a few probe conversations when the model is loaded.
 
-Templates differ in where they allow system messages, in whether missing content may be null, and in whether a tool call's arguments are an
-object or JSON text. Some raise, some print `None`, some leave text out; so a probe looks at what was written.
+Templates differ in where they allow system messages, in whether missing content may be null, in whether a tool call's arguments are an
+object or JSON text, and in how they write tools and calls, if at all. Some raise, some print `None`, some leave text out; so a probe looks
+at what was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
+
+from router.text.call_format import FORMATS, CallFormat
 
 Messages = list[dict[str, Any]]
+Tools = list[dict[str, Any]]
 
 
 class TemplateRefused(Exception):
@@ -28,19 +31,35 @@ class SystemPlace(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TemplateTraits:
-    """`null_content`: null beside tool calls prints nothing. `object_arguments`: arguments are objects, else JSON text."""
+    """What one template takes.
+
+    null_content:     null beside tool calls prints nothing.
+    object_arguments: arguments are objects, else JSON text.
+    writes_calls:     tool calls of the conversation are written, in whatever way.
+    parallel_calls:   several in one message, too.
+    calls:            the way, if it is a known one, and tools are written as well.
+    """
 
     system: SystemPlace = SystemPlace.ANYWHERE
     null_content: bool = False
     object_arguments: bool = True
+    writes_calls: bool = True
+    parallel_calls: bool = True
+    calls: CallFormat | None = None
 
 
-def probe_template(fill: Callable[[Messages], str]) -> TemplateTraits:
-    """`fill` renders messages and raises TemplateRefused."""
+class Fill(Protocol):
+    """Renders messages and tools. Raises TemplateRefused."""
 
-    def write(messages: Messages) -> str | None:
+    def __call__(self, messages: Messages, *, tools: Tools | None = None) -> str: ...
+
+
+def probe_template(fill: Fill) -> TemplateTraits:
+    """What the template that `fill` renders takes."""
+
+    def write(messages: Messages, tools: Tools | None = None) -> str | None:
         try:
-            return fill(messages)
+            return fill(messages, tools=tools)
         except TemplateRefused:
             return None
 
@@ -50,7 +69,11 @@ def probe_template(fill: Callable[[Messages], str]) -> TemplateTraits:
     arguments = {"probe": 1} if object_arguments else '{"probe": 1}'
     with_text, with_null = write(_call_tool("", arguments)), write(_call_tool(None, arguments))
     null_content = with_text is not None and with_null is not None and _count_nulls(with_null) == _count_nulls(with_text)
-    return TemplateTraits(next(places, SystemPlace.NOWHERE), null_content, object_arguments)
+    writes_calls = with_text is not None and with_text != write(_call_tool("", arguments, count=0))
+    parallel_calls = write(_call_tool("", arguments, count=2)) is not None
+    writes_tools = "probe-tool" in (write(_converse("user"), [_TOOL]) or "")
+    calls = next((form for form in FORMATS if writes_tools and form.written.search(with_text or "")), None)
+    return TemplateTraits(next(places, SystemPlace.NOWHERE), null_content, object_arguments, writes_calls, parallel_calls, calls)
 
 
 def _has_all_in_order(text: str | None, messages: Messages) -> bool:
@@ -66,13 +89,19 @@ def _converse(*roles: str) -> Messages:
     return [{"role": role, "content": f"probe-{index}"} for index, role in enumerate(roles)]
 
 
-def _call_tool(content: str | None, arguments: Any) -> Messages:
-    call = {"id": "probe0001", "type": "function", "function": {"name": "probe", "arguments": arguments}}
-    answer = {"role": "tool", "content": "probe", "name": "probe", "tool_call_id": "probe0001"}
-    return [*_converse("user"), {"role": "assistant", "content": content, "tool_calls": [call]}, answer]
+def _call_tool(content: str | None, arguments: Any, *, count: int = 1) -> Messages:
+    ids = [f"probe000{index}" for index in range(count)]
+    calls = [{"id": id, "type": "function", "function": {"name": "probe", "arguments": arguments}} for id in ids]
+    answers = [{"role": "tool", "content": "probe", "name": "probe", "tool_call_id": id} for id in ids or ["probe0000"]]
+    called = {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})
+    return [*_converse("user"), called, *answers]
 
 
 _SYSTEM_PROBES = {
     SystemPlace.ANYWHERE: _converse("system", "system", "user", "assistant", "system", "user"),
     SystemPlace.FIRST: _converse("system", "user"),
+}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "probe-tool", "description": "probe", "parameters": {"type": "object", "properties": {}}},
 }

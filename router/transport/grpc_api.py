@@ -27,7 +27,7 @@ from router.errors import TidegateError, describe_fault, draining, internal, rea
 from router.pipeline import Pipeline
 from router.telemetry import Metrics
 from router.transport.outbox import Outbox
-from router.transport.requests import current_call, read_messages, read_turn, readable
+from router.transport.requests import current_call, read_prompt, read_turn, readable
 from router.transport.session import Session, cancel_turn
 from router.transport.single import Collector, Relay
 
@@ -79,7 +79,7 @@ class ChatService(ChatServiceServicer):
 
     async def CountTokens(self, request: CountTokensRequest, context: Context) -> CountTokensResponse:
         asked = readable(request)
-        prompt, room = await self._pipeline.count_tokens(current_call(), asked.model, read_messages(asked.messages))
+        prompt, room = await self._pipeline.count_tokens(current_call(), read_prompt(asked))
         return CountTokensResponse(prompt_tokens=prompt, context_tokens=room)
 
     async def drain(self, grace_s: float) -> None:

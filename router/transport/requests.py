@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 from tidegate.v1 import turn_pb2 as pb
+from tidegate.v1.chat_service_pb2 import CountTokensRequest, ToolResult
 
 from router.auth.principal import Principal
 from router.errors import CallerError, protocol_violated
@@ -127,6 +128,12 @@ def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling 
     )
 
 
+def read_prompt(asked: CountTokensRequest) -> TurnRequest:
+    """The turn whose prompt is to be counted."""
+    tools, choice = read_tools(asked.tools), read_tool_choice(asked.tool_choice)
+    return TurnRequest(asked.model, read_messages(asked.messages), tools=tools, tool_choice=choice)
+
+
 def read_messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
     """Messages from their protos; an unset or unknown role and an unset content become None."""
     return tuple(
@@ -148,6 +155,11 @@ def read_tools(tools: Iterable[pb.Tool]) -> tuple[Tool, ...]:
 def read_tool_choice(choice: pb.ToolChoice) -> ToolChoice:
     """A choice from its proto; a mode that is not known becomes None."""
     return ToolChoice(_TOOL_MODES.get(choice.mode), choice.tool)
+
+
+def read_results(results: Iterable[ToolResult]) -> tuple[Message, ...]:
+    """Results of tool calls as messages."""
+    return tuple(Message(Role.TOOL, result.content, tool_call_id=result.call_id) for result in results)
 
 
 def read_sampling(sampling: pb.Sampling) -> Sampling:

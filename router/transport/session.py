@@ -1,25 +1,27 @@
 """One Converse stream: the order of its messages, its running turns, and its end.
 
-Each running turn is one task in the pipeline. A turn leaves by its terminal event; when the stream goes, for any reason, its turns are
-cancelled and waited for, so nothing runs on in the engine.
+Each running turn is one task in the pipeline. A turn leaves by its terminal event, but one that has called tools may come back with their
+results. When the stream goes, for any reason, its turns are cancelled and waited for, so nothing runs on in the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from tidegate.v1 import event_pb2
-from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Setup, StartTurn
+from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Setup, StartTurn, ToolResults
 
 from router.checks import check_sampling
 from router.config import Limits
 from router.errors import TidegateError, describe_fault, draining, internal, protocol_violated, too_many_turns
-from router.model import Call, Failed
+from router.model import Call, Failed, Sink, TurnRequest
 from router.pipeline import Pipeline
 from router.transport.outbox import Outbox, seconds
-from router.transport.requests import read_sampling, read_turn
+from router.transport.requests import read_results, read_sampling, read_turn
+from router.transport.waiting import WaitingTurns, turn_unknown
 
 log = logging.getLogger("tidegate.transport")
 
@@ -34,6 +36,8 @@ class Session:
         self._limits = limits
         self._setup: Setup | None = None
         self._turns: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = WaitingTurns(limits.max_message_bytes, self.outbox.forget)
         self._last_turn = 0
         self._last_input = False
         self._going_away = False
@@ -52,7 +56,7 @@ class Session:
             case "cancel":
                 self._cancel(request.cancel.turn)
             case "tool_results":
-                raise protocol_violated("TURN_UNKNOWN", "tool_results.turn", "no turn with this number waits for tool results")
+                self._continue(request.tool_results)
             case _:
                 raise protocol_violated("MESSAGE_EMPTY", "message", "exactly one member must be set")
 
@@ -74,13 +78,13 @@ class Session:
 
     def cancel_turns(self, error: TidegateError) -> None:
         """Ends every running turn as failed with `error`."""
-        for task in self._turns.values():
+        for task in self._tasks:
             cancel_turn(task, error)
 
     async def close(self) -> None:
         """Cancels the turns that still run, and waits until they have left the engine."""
         self.outbox.close()
-        tasks = list(self._turns.values())
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -97,42 +101,62 @@ class Session:
         if start.turn <= self._last_turn:
             raise protocol_violated("TURN_NUMBER_INVALID", "start.turn", "must be above the number of every earlier turn, and above 0")
         self._last_turn = start.turn
-        refusal = self._refusal()
-        if refusal is None:
-            self._run(start)
-        else:
-            self.outbox.put(start.turn, [Failed(refusal)])
-            self.outbox.forget(start.turn)
-
-    def _refusal(self) -> TidegateError | None:
-        if self._going_away:
-            return draining()
-        most = self._limits.max_turns_per_stream
-        return too_many_turns(most) if len(self._turns) >= most else None
-
-    def _run(self, start: StartTurn) -> None:
         assert self._setup is not None, "checked in receive"
-        request = read_turn(start.spec, self._setup.model, self._setup.sampling)
-        sink = partial(self.outbox.put, start.turn)
+        self._run_or_fail(start.turn, partial(read_turn, start.spec, self._setup.model, self._setup.sampling))
+
+    def _continue(self, answer: ToolResults) -> None:
+        turn = answer.turn
+        if turn not in self._waiting and (turn in self._turns or not 0 < turn <= self._last_turn):
+            raise turn_unknown()
+        self._run_or_fail(turn, partial(self._waiting.go_on, turn, read_results(answer.results)))
+
+    def _run_or_fail(self, turn: int, read: Callable[[], TurnRequest]) -> None:
+        try:
+            self._check_room()
+            self._run(turn, read())
+        except TidegateError as error:
+            self.outbox.put(turn, [Failed(error)])
+            self._forget(turn)
+
+    def _check_room(self) -> None:
+        if self._going_away:
+            raise draining()
+        if len(self._turns) >= self._limits.max_turns_per_stream:
+            raise too_many_turns(self._limits.max_turns_per_stream)
+
+    def _run(self, turn: int, request: TurnRequest) -> None:
+        sink: Sink = partial(self.outbox.put, turn)
+        if request.tools:
+            sink = self._waiting.watch(turn, request, sink)
         task = asyncio.create_task(self._pipeline.run(self._call, request, sink))
-        self._turns[start.turn] = task
-        task.add_done_callback(partial(self._forget, start.turn))
+        # The task that ran the turn before may still be at its last steps.
+        self._turns[turn] = task
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._finish, turn))
 
     def _cancel(self, turn: int) -> None:
-        task = self._turns.get(turn)
-        if task is not None:
+        if turn in self._waiting:
+            self._waiting.drop(turn)
+        elif task := self._turns.get(turn):
             cancel_turn(task)
 
-    def _forget(self, turn: int, task: asyncio.Task[None]) -> None:
+    def _finish(self, turn: int, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             log.error("turn broke the pipeline; request %s: %s", self._call.request_id, describe_fault(error))
             self.outbox.put(turn, [Failed(internal())])
-        del self._turns[turn]
-        self.outbox.forget(turn)
+        self._tasks.discard(task)
+        if self._turns.get(turn) is task:
+            del self._turns[turn]
+            self._forget(turn)
         self._end_if_done()
 
+    def _forget(self, turn: int) -> None:
+        """A turn that waits goes on counting its events."""
+        if turn not in self._waiting:
+            self.outbox.forget(turn)
+
     def _end_if_done(self) -> None:
-        if self._last_input and not self._turns:
+        if self._last_input and not self._tasks:
             self.outbox.close()
 
 

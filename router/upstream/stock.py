@@ -100,7 +100,7 @@ def _add_options(request: triton.ModelInferRequest, asked: GenerationRequest, mo
     if asked.sampling.min_p is not None:
         raise option_unsupported("sampling.min_p", "this model's worker does not serve it")
     if asked.guide is not None and not model.guided:
-        raise option_unsupported("response_format", "this model's worker does not serve it")
+        raise option_unsupported("response_format", "this model's worker serves neither it nor forced tool calls")
     for name, text in guide_texts(asked.guide):
         add_text(request, name, text, (1, 1))
     if asked.min_new_tokens is not None:

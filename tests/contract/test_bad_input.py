@@ -20,7 +20,18 @@ from tidegate.v1.chat_service_pb2 import (
     ToolResults,
 )
 from tidegate.v1.event_pb2 import FINISH_REASON_STOP
-from tidegate.v1.turn_pb2 import ROLE_ASSISTANT, ROLE_USER, Message, Sampling, Tool, ToolCall, TurnSpec
+from tidegate.v1.turn_pb2 import (
+    ROLE_ASSISTANT,
+    ROLE_USER,
+    JsonObject,
+    Message,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    TurnSpec,
+)
 
 from tests.bench.calls import failure_of
 from tests.bench.router import run_router
@@ -64,9 +75,14 @@ BAD_TURNS: dict[str, tuple[TurnSpec, Wrong]] = {
     "hot": (TurnSpec(messages=[user("hi")], sampling=Sampling(temperature=2.1)), wrong("sampling.temperature")),
     "top_p of nothing": (TurnSpec(messages=[user("hi")], sampling=Sampling(top_p=0)), wrong("sampling.top_p")),
     "top_k beyond int32": (TurnSpec(messages=[user("hi")], sampling=Sampling(top_k=2**31)), wrong("sampling.top_k")),
-    "tools": (
-        TurnSpec(messages=[user("hi")], tools=[Tool(name="f")]),
-        (grpc.StatusCode.UNIMPLEMENTED, "OPTION_UNSUPPORTED", ["tools"]),
+    "tools without names": (TurnSpec(messages=[user("hi")], tools=[Tool(), Tool(name="a b")]), wrong("tools[0].name", "tools[1].name")),
+    "tool that is not there": (
+        TurnSpec(messages=[user("hi")], tools=[Tool(name="f")], tool_choice=ToolChoice(tool="g")),
+        wrong("tool_choice.tool"),
+    ),
+    "two forms of an answer": (
+        TurnSpec(messages=[user("hi")], tools=[Tool(name="f")], response_format=ResponseFormat(json_object=JsonObject())),
+        wrong("response_format"),
     ),
     "several faults": (
         TurnSpec(messages=[Message(role=ROLE_USER)], stop=[""], max_output_tokens=0, sampling=Sampling(seed=1, top_p=1.5)),

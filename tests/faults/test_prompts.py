@@ -66,7 +66,7 @@ async def test_an_assistant_that_only_called_tools_says_nothing(chatml: Path) ->
         prompt = prompt_of(worker)
     assert "None" not in prompt
     assert "null" not in prompt
-    assert '<call>get_weather {"city": "Oslo"}</call>' in prompt
+    assert '{"name": "get_weather", "arguments": {"city": "Oslo"}}' in prompt
 
 
 ARGUMENTS = {

@@ -20,7 +20,7 @@ from router.admission.estimate import TimeModel
 from router.admission.queue import AdmissionQueue
 from router.app import App, build
 from router.config import Config, Timeouts, read_config
-from router.model import Call, GenerationRequest, Message, ModelFacts, Sink, TurnRequest
+from router.model import Call, GenerationRequest, ModelFacts, Sink, TurnRequest
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.routing.workers import Workers
@@ -44,7 +44,7 @@ def leak() -> NoReturn:
 
 
 class LeakyTokenizer(Tokenizer):
-    def encode_chat(self, messages: Sequence[Any], tools: Any = None) -> list[int]:
+    def encode_chat(self, messages: Sequence[Any], tools: Any = None, beginning: str = "") -> list[int]:
         leak()
 
 
@@ -70,7 +70,7 @@ class LeakyPipeline(Pipeline):
     async def run(self, call: Call, request: TurnRequest, sink: Sink) -> None:
         leak()
 
-    async def count_tokens(self, call: Call, model_name: str, messages: Sequence[Message]) -> tuple[int, int]:
+    async def count_tokens(self, call: Call, request: TurnRequest) -> tuple[int, int]:
         leak()
 
 

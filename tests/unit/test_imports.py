@@ -45,6 +45,7 @@ LAYERS = (
         "router.store",
         "router.telemetry",
         "router.text",
+        "router.tool_checks",
         "router.turn",
         "router.upstream",
     ),

@@ -217,13 +217,13 @@ async def test_tokens_are_counted_without_a_worker(bench: Bench) -> None:
     """Counting renders the prompt as a turn would, and tells the model's context."""
     bench.worker.up = False
     prompt = bench.tokenizer.encode_chat([{"role": "user", "content": "hi"}])
-    assert await bench.pipeline.count_tokens(CALL, "", ASK.messages) == (len(prompt), bench.tokenizer.context)
+    assert await bench.pipeline.count_tokens(CALL, ASK) == (len(prompt), bench.tokenizer.context)
 
 
 async def test_counting_checks_the_messages(bench: Bench) -> None:
     """As a turn does."""
     with pytest.raises(CallerError, match="messages"):
-        await bench.pipeline.count_tokens(CALL, "", [])
+        await bench.pipeline.count_tokens(CALL, TurnRequest("", []))
 
 
 async def test_a_stream_may_ask_which_model_it_gets(bench: Bench) -> None:

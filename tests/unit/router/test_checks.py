@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.checks import check_messages, check_sampling, check_turn, fit_output
+from router.checks import check_prompt, check_sampling, check_turn, fit_output
 from router.config import Limits
 from router.errors import CallerError, Code
 from router.model import Message, Role, Sampling, ToolCall, TurnRequest
@@ -112,19 +112,13 @@ def test_all_faults_are_told_at_once() -> None:
     assert (refused.value.code, refused.value.reason) == (Code.INVALID_ARGUMENT, "FIELD_INVALID")
 
 
-def test_tools_are_refused_by_name() -> None:
-    """What the API has and this router does not serve is UNIMPLEMENTED, not a wrong value."""
-    with pytest.raises(CallerError) as refused:
-        check_turn(replace(TURN, tools=[Tool("f")]), LIMITS)
-    assert (refused.value.code, refused.value.reason) == (Code.UNIMPLEMENTED, "OPTION_UNSUPPORTED")
-
-
-def test_messages_and_sampling_can_be_checked_alone() -> None:
+def test_prompt_and_sampling_can_be_checked_alone() -> None:
     """For calls that count tokens, and for a stream's defaults."""
-    check_messages([USER], LIMITS)
+    check_prompt(TURN, LIMITS)
     check_sampling(Sampling(temperature=0.0))
-    with pytest.raises(CallerError, match="messages"):
-        check_messages([], LIMITS)
+    with pytest.raises(CallerError, match="messages") as refused:
+        check_prompt(replace(TURN, messages=[], tools=[Tool("")]), LIMITS)
+    assert [violation.field for violation in refused.value.violations] == ["messages", "tools[0].name"]
     with pytest.raises(CallerError, match=r"sampling\.top_k"):
         check_sampling(Sampling(top_k=2**31))
 

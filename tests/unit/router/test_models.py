@@ -54,7 +54,7 @@ async def test_a_conversation_becomes_the_templates_prompt(chatml: Path) -> None
     assert render(model, await model.encode(messages)) == (
         "<|im_start|>system\nbe kind<|im_end|>\n"
         "<|im_start|>user\nhi<|im_end|>\n"
-        '<|im_start|>assistant\n<call>look {"at": 1}</call><|im_end|>\n'
+        '<|im_start|>assistant\n<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call><|im_end|>\n'
         "<|im_start|>tool\nseen<|im_end|>\n"
         "<|im_start|>assistant\n"
     )

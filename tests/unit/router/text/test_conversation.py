@@ -77,7 +77,7 @@ def test_a_missing_content_beside_tool_calls_prints_nothing() -> None:
         {"role": "tool", "content": "ok", "tool_call_id": "1"},
     ]
     prompt = ChatTemplate(CHATML_TEMPLATE).render(messages)
-    assert "<call>f {}</call>" in prompt
+    assert '{"name": "f", "arguments": {}}' in prompt
     assert "None" not in prompt
     assert "null" not in prompt
 

@@ -12,7 +12,7 @@ USER = [{"role": "user", "content": "secret words"}]
 
 
 def render(source: str, content: str = "x", tools: list[dict[str, object]] | None = None) -> str:
-    return ChatTemplate(source).render([{"role": "user", "content": content}], tools=tools)
+    return ChatTemplate(source).fill([{"role": "user", "content": content}], tools=tools)
 
 
 def refusal_of(source: str) -> str:

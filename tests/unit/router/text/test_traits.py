@@ -49,7 +49,9 @@ def test_arguments_are_objects_if_the_template_writes_them_as_json_or_one_by_one
 def test_a_template_that_refuses_all_but_one_user_message_can_be_probed() -> None:
     """Its traits are those that ask the least of it."""
 
-    def fill(messages: object) -> str:
+    def fill(messages: object, *, tools: object = None) -> str:
         raise TemplateRefused("no")
 
-    assert probe_template(fill) == TemplateTraits(SystemPlace.NOWHERE, null_content=False, object_arguments=False)
+    assert probe_template(fill) == TemplateTraits(
+        SystemPlace.NOWHERE, null_content=False, object_arguments=False, writes_calls=False, parallel_calls=False
+    )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from router.model import TextDelta
 from router.text.call_format import CallFormat
@@ -76,12 +76,13 @@ class CallParser:
         """Whether nothing more is wanted of the answer."""
         return not self._parallel and self.whole
 
-    def feed(self, text: str) -> list[TextDelta | ToolCallDelta]:
-        """What is sure with this text."""
+    def feed(self, text: str) -> Iterator[TextDelta | ToolCallDelta]:
+        """What is sure with this text, read while it is taken: who does not take all of it has ended the answer."""
         self._held += text
-        while not self.done and self._read():
-            pass
-        return self._take_pieces()
+        going_on = True
+        while going_on and not self.done:
+            going_on = self._read()
+            yield from self._take_pieces()
 
     def flush(self) -> list[TextDelta | ToolCallDelta]:
         """The end of the answer: what was held back and became no call. Blanks behind a call are nothing."""

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from router.errors import worker_lost
 from router.model import Failed, Finished, FinishReason, TextDelta, TurnEvent, Usage, WorkerDelta, WorkerFinish
+from router.text.call_format import HERMES
+from router.text.calls import CallParser
 from router.text.decode import Decoder
+from router.tools import ToolCallDelta
 from router.turn import Turn
 
 BYTES = [bytes((value,)) for value in range(256)]
@@ -147,3 +150,115 @@ def test_how_steps_cut_the_answer_does_not_matter(text: str, stops: list[str], d
     events += turn.feed(WorkerDelta([], WorkerFinish.END_ID))
     assert (text_of(events), events[-1]) == (text_of(whole), whole[-1])
     assert [isinstance(event, Finished) for event in events].count(True) == 1
+
+
+def calling_turn(*stops: str, parallel: bool = True, forced: bool = False) -> Turn:
+    """A turn with a tool `look`, of a model that writes calls as Hermes does."""
+    calls = CallParser(HERMES, ["look"], parallel=parallel, forced=forced, new_id=lambda: "id")
+    return Turn(Decoder(BYTES), stops, PROMPT_TOKENS, calls=calls)
+
+
+CALL = b'<tool_call>\n{"name": "look", "arguments": {"a": 1}}\n</tool_call>'
+CALL_EVENTS = [ToolCallDelta(0, "id", "look"), ToolCallDelta(0, arguments='{"a": 1}')]
+
+
+def test_a_call_ends_the_turn_with_tool_calls() -> None:
+    """Text, calls, usage and the end, in this order."""
+    events = calling_turn().feed(WorkerDelta(b"Wait.\n" + CALL, WorkerFinish.END_ID))
+    usage = Usage(PROMPT_TOKENS, len(b"Wait.\n" + CALL))
+    assert events == [TextDelta("Wait."), *CALL_EVENTS, usage, Finished(FinishReason.TOOL_CALLS)]
+
+
+def test_a_turn_that_offers_tools_may_answer_in_text() -> None:
+    """It stops as any other, and what might have begun a call is shown."""
+    events = calling_turn().feed(WorkerDelta(b"a < b <tool", WorkerFinish.END_ID))
+    assert (text_of(events), events[-1]) == ("a < b <tool", Finished(FinishReason.STOP))
+
+
+@pytest.mark.parametrize("cut", [CALL[:-15], CALL[:-1], CALL])
+def test_a_length_in_or_behind_a_call_is_a_length(cut: bytes) -> None:
+    """The answer is not complete, and its calls are not to be carried out."""
+    assert calling_turn().feed(WorkerDelta(cut, WorkerFinish.LENGTH))[-1] == Finished(FinishReason.LENGTH)
+
+
+def test_a_call_that_breaks_off_is_none() -> None:
+    """The model ended its answer in the middle of the arguments."""
+    events = calling_turn().feed(WorkerDelta(CALL[:45], WorkerFinish.END_ID))
+    assert isinstance(events[-3], ToolCallDelta)
+    assert events[-1] == Finished(FinishReason.STOP)
+
+
+def test_what_a_stop_held_back_comes_before_a_call() -> None:
+    """The beginning of a stop that a call cuts off was text."""
+    events = calling_turn("DEF").feed(WorkerDelta(b"AB D" + CALL))
+    assert events[:2] == [TextDelta("AB "), TextDelta("D")]
+    assert events[2:] == CALL_EVENTS
+
+
+def test_a_stop_is_not_looked_for_in_a_call() -> None:
+    """Neither in its arguments nor in what stands around them."""
+    events = calling_turn("arguments", "1", "tool").feed(WorkerDelta(CALL, WorkerFinish.END_ID))
+    assert events[:-2] == CALL_EVENTS
+    assert events[-1] == Finished(FinishReason.TOOL_CALLS)
+
+
+def test_a_stop_before_a_call_ends_the_turn() -> None:
+    """The call is not part of the answer."""
+    events = calling_turn("END").feed(WorkerDelta(b"a END" + CALL))
+    assert (events[0], events[-1], len(events)) == (TextDelta("a "), Finished(FinishReason.STOP, "END"), 3)
+
+
+def test_a_broken_call_behind_a_stop_does_not_count() -> None:
+    """It is not part of the answer; the whole one before is."""
+    broken = CALL.replace(b"1", b"one")
+    assert calling_turn("END").feed(WorkerDelta(CALL + b"END" + broken))[-1] == Finished(FinishReason.TOOL_CALLS, "END")
+
+
+def test_a_stop_behind_a_call_is_named() -> None:
+    """The call counts: it was whole before."""
+    events = calling_turn("END").feed(WorkerDelta(CALL + b" END"))
+    assert events[-1] == Finished(FinishReason.TOOL_CALLS, "END")
+
+
+def test_one_call_ends_the_turn_where_calls_are_not_parallel() -> None:
+    """While the worker runs."""
+    turn = calling_turn(parallel=False)
+    assert turn.feed(WorkerDelta(CALL + CALL))[-1] == Finished(FinishReason.TOOL_CALLS)
+    assert turn.ended
+
+
+def test_a_turn_cancelled_in_a_call_is_cancelled() -> None:
+    """What was given out of the call stays out."""
+    turn = calling_turn()
+    turn.feed(WorkerDelta(CALL[:45]))
+    assert turn.cancel()[-1] == Finished(FinishReason.CANCELLED)
+
+
+def test_a_budget_that_ends_in_a_call_is_no_call() -> None:
+    """As a length."""
+    turn = calling_turn()
+    turn.feed(WorkerDelta(CALL))
+    assert turn.stop(FinishReason.BUDGET)[-1] == Finished(FinishReason.BUDGET)
+
+
+@pytest.mark.parametrize(("forced", "field"), [(True, "tools"), (False, "response_format")])
+def test_a_refused_guide_names_who_asked_for_it(forced: bool, field: str) -> None:
+    """The guide of a forced call comes from the tools."""
+    refusal = "guided_decoding_guide: #/$defs/look: not supported"
+    *_, failed = calling_turn(forced=forced).feed(WorkerDelta([], WorkerFinish.REFUSED, refusal=refusal))
+    assert isinstance(failed, Failed)
+    assert [it.field for it in failed.error.violations] == [field]
+
+
+@given(st.data())
+def test_how_steps_cut_a_call_does_not_matter(data: st.DataObject) -> None:
+    """Within characters, too: text and arguments are whole ones."""
+    answer = 'Schön.\n<tool_call>{"name": "look", "arguments": {"a": "€🔥"}}</tool_call>'.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(answer)), max_size=8)))
+    turn = calling_turn()
+    events = [
+        event for start, end in zip([0, *cuts], [*cuts, len(answer)], strict=True) for event in turn.feed(WorkerDelta(answer[start:end]))
+    ]
+    assert text_of(events) == "Schön."
+    assert "".join(it.arguments for it in events if isinstance(it, ToolCallDelta)) == '{"a": "€🔥"}'
+    assert turn.feed(WorkerDelta([], WorkerFinish.END_ID))[-1] == Finished(FinishReason.TOOL_CALLS)

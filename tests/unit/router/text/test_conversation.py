@@ -82,6 +82,14 @@ def test_a_missing_content_beside_tool_calls_prints_nothing() -> None:
     assert "null" not in prompt
 
 
+def test_a_result_has_the_name_of_the_tool() -> None:
+    """Some templates insist on it, and callers rarely give one; a name that is given stays, and an unknown call has none."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    results = [{"role": "tool", "content": "ok", "tool_call_id": id, **more} for id, more in (("1", {}), ("1", {"name": "g"}), ("2", {}))]
+    arranged = arrange({"role": "assistant", "tool_calls": [call]}, *results)
+    assert [it.get("name") for it in arranged[1:]] == ["f", "g", None]
+
+
 @pytest.mark.parametrize("role", ["user", "system", "tool"])
 def test_only_an_assistant_may_lack_content(role: str) -> None:
     """For others it is the caller's error, by its place."""

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Reference
 
 from router.text.template import TemplateRefused
 from router.text.tokenizer import Tokenizer
-from tests.models import build_chatml_model, write_model
+from tests.models import build_chatml_model, build_sentencepiece_model, write_model
 from tests.unit.router.text.model_pair import ModelPair
 
 CONTROLS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "<s>", "</s>"]
@@ -84,6 +84,46 @@ def test_no_field_of_a_tool_carries_a_control_token(chatml: Tokenizer) -> None:
     tools = [{"type": "function", "function": {"name": "<|im_end|>", "parameters": schema}}]
     ids = chatml.encode_chat(converse("x"), tools=tools)
     assert [token for token in ids if token in chatml.control_ids] == [1, 2, 1, 2, 1]
+
+
+def test_tools_as_text_carry_no_control_token(tmp_path: Path) -> None:
+    """Where the template has no place for them: of tools, calls and results only the template's own tokens are control tokens."""
+    folder = build_sentencepiece_model(tmp_path)
+    tokenizer = Tokenizer.load(folder)
+    tools = [{"type": "function", "function": {"name": "f", "description": "</s>", "parameters": {"</s>": "<s>"}}}]
+    call = {"id": "</s>", "function": {"name": "</s>", "arguments": '{"a": "</s>"}'}}
+    messages = [
+        *converse("x"),
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "</s>", "tool_call_id": "</s>"},
+    ]
+    ids = tokenizer.encode_chat(messages, tools=tools)
+    assert [token for token in ids if token in tokenizer.control_ids] == [1, 2]
+
+
+def test_the_beginning_of_the_answer_is_ours(chatml: Tokenizer) -> None:
+    """It stands last, and a control token in it is one."""
+    prompt = chatml.encode_chat(converse("x"))
+    assert chatml.encode_chat(converse("x"), beginning="<|im_end|>hello") == [*prompt, 2, *chatml.encode_text("hello")]
+
+
+def test_tokens_around_calls_are_text_for_who_reads_calls(tmp_path: Path) -> None:
+    """`[TOOL_CALLS]` is a control token of Mistral's models, which no other answer shows."""
+    tokenizer = Reference(models.BPE({piece: at for at, piece in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["[TOOL_CALLS]", "</s>"])
+    template = (
+        "{{ tools }}{% for m in messages %}{{ m.content }}{% if m.tool_calls %}"
+        "[TOOL_CALLS] [{{ m.tool_calls[0].function | tojson }}]{% endif %}{% endfor %}"
+    )
+    folder = write_model(tmp_path, tokenizer, template, bos_token="</s>", eos_token="</s>", eos_token_id=257)
+    ours = Tokenizer.load(folder)
+    ids = ours.encode_chat(converse("x"), beginning=ours.calls.forced)[-2:]
+    assert ids[0] == 256
+    assert ours.decoder().feed(ids) == "["
+    assert ours.call_decoder().feed(ids) == "[TOOL_CALLS]["
+    assert ours.call_decoder().feed([257]) == ""
 
 
 def test_the_first_token_is_not_doubled(pair: ModelPair) -> None:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 class CallFormat:
     """One family's way.
 
-    opening:   stands before one or more calls.
+    opening:   stands before one or more calls; not always where an answer begins with one.
     closing:   stands after them; may be empty.
     arguments: the name that the object has for the arguments.
-    bare:      an answer may also begin with a call at once, without the opening.
     forced:    how an answer begins that must be a call; the prompt ends with it.
     written:   finds the call of a tool `probe` in what a chat template of the family writes for it.
     """
@@ -24,7 +23,6 @@ class CallFormat:
     opening: str
     closing: str
     arguments: str
-    bare: bool
     forced: str
     written: re.Pattern[str]
 
@@ -33,7 +31,6 @@ HERMES = CallFormat(
     opening="<tool_call>",
     closing="</tool_call>",
     arguments="arguments",
-    bare=False,
     forced="<tool_call>\n",
     written=re.compile(r'<tool_call>\s*\{\s*"(?:name|arguments)":'),
 )
@@ -43,7 +40,6 @@ MISTRAL = CallFormat(
     opening="[TOOL_CALLS]",
     closing="",
     arguments="arguments",
-    bare=False,
     forced="[TOOL_CALLS][",
     written=re.compile(r'\[TOOL_CALLS\] ?\[\{"name": ?"probe", ?"arguments": ?\{'),
 )
@@ -53,7 +49,6 @@ LLAMA = CallFormat(
     opening="<|python_tag|>",
     closing="",
     arguments="parameters",
-    bare=True,
     forced="",
     written=re.compile(r'\{"name": ?"probe", ?"parameters": ?\{'),
 )

@@ -4,6 +4,7 @@ Theory of operation. `_held` is the text that is not decided yet, and `_read` th
 calls, in a call up to its arguments, in the arguments, behind them. Each takes what it is sure of, names the next, and says whether to go
 on. None decides anything that more text could change, so how the answer is cut does not matter. The rules:
 
+* An answer may begin with a call at once. Llama's models are trained to, and others do it too: Qwen 2.5 Coder nearly always.
 * Blanks right before an opening, and blanks, commas and brackets around calls, belong to the calls.
 * A call has begun when its name and the opening brace of its arguments are there in the usual order; from then on the arguments pass as
   they come. Any other object, such as one with the arguments first, is read when it is whole.
@@ -92,7 +93,7 @@ class CallParser:
 
     def _read_text(self) -> bool:
         held, opening = self._held, self._form.opening
-        if self._form.bare and not self._spoken:
+        if not self._spoken:
             blanks = len(held) - len(held.lstrip())
             if blanks <= MAX_BLANKS and held[blanks : blanks + 1] in ("", "{"):
                 return blanks < len(held) and self._go_on(self._read_between, blanks)

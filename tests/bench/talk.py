@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 from tidegate.errors import from_rpc_error
 from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, ConverseResponse, Setup, StartTurn, ToolResult, ToolResults
+from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.event_pb2 import Event
 from tidegate.v1.turn_pb2 import ToolCall, TurnSpec
 
-from tests.bench.router import Router
 from tests.bench.waiting import until
 
 ENDS = ("finished", "failed")
@@ -82,10 +82,10 @@ def text_in(events: Sequence[Event]) -> str:
 
 
 @asynccontextmanager
-async def talking(router: Router) -> AsyncIterator[Talk]:
-    """A stream that is set up; cancelled when left."""
-    async with router.stub() as stub:
-        call = stub.Converse()
+async def talking(target: str) -> AsyncIterator[Talk]:
+    """A stream to the router at `target` that is set up; cancelled when left."""
+    async with grpc.aio.insecure_channel(target) as channel:
+        call = ChatServiceStub(channel).Converse()  # type: ignore[no-untyped-call]
         await call.write(ConverseRequest(setup=Setup()))
         talk = Talk(call)
         await talk.end_of(0, ["ready"])

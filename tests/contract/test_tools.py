@@ -56,7 +56,7 @@ def kinds(events: list[Event]) -> list[str]:
 
 async def test_a_call_arrives_in_pieces(chatml: Path) -> None:
     """Text, then the call: id and name first, then its arguments as they come; the turn finishes with tool calls."""
-    async with run_bench(chatml, worker_that_looks(chatml)) as router, talking(router) as talk:
+    async with run_bench(chatml, worker_that_looks(chatml)) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         events = await talk.end_of(1)
     assert kinds(events) == ["started", "text_delta", "tool_call_delta", "usage", "finished"]
@@ -72,7 +72,7 @@ async def test_a_call_arrives_in_pieces(chatml: Path) -> None:
 async def test_results_continue_the_turn(chatml: Path) -> None:
     """Under the same number come a second `started` and the answer; the model sees its call and the result. The ledger has two turns."""
     worker = worker_that_looks(chatml)
-    async with run_bench(chatml, worker) as router, talking(router) as talk:
+    async with run_bench(chatml, worker) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         first = await talk.end_of(1)
         (call,) = calls_in(first)
@@ -90,7 +90,7 @@ async def test_results_continue_the_turn(chatml: Path) -> None:
 
 async def test_a_turn_may_call_again_and_again(chatml: Path) -> None:
     """Each time it waits for the results of its newest calls; another turn runs beside it."""
-    async with run_bench(chatml, Worker(chatml, [LOOK, GO])) as router, talking(router) as talk:
+    async with run_bench(chatml, Worker(chatml, [LOOK, GO])) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         for _ in range(3):
             calls = calls_in(await talk.end_of(1))
@@ -102,7 +102,7 @@ async def test_a_turn_may_call_again_and_again(chatml: Path) -> None:
 
 async def test_wrong_results_fail_the_turn_which_waits_on(chatml: Path) -> None:
     """The caller may mend them."""
-    async with run_bench(chatml, worker_that_looks(chatml)) as router, talking(router) as talk:
+    async with run_bench(chatml, worker_that_looks(chatml)) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         (call,) = calls_in(await talk.end_of(1))
         await talk.give(1, wrong="seen")
@@ -117,7 +117,7 @@ async def test_wrong_results_fail_the_turn_which_waits_on(chatml: Path) -> None:
 async def test_results_for_a_turn_that_waits_no_longer_fail_it(chatml: Path, how: str) -> None:
     """The stream lives."""
     spec = TurnSpec(messages=[ask("seen")]) if how == "finished" else SPEC
-    async with run_bench(chatml, worker_that_looks(chatml)) as router, talking(router) as talk:
+    async with run_bench(chatml, worker_that_looks(chatml)) as router, talking(router.target) as talk:
         await talk.start(1, spec)
         calls = {call.id: "seen" for call in calls_in(await talk.end_of(1))}
         if how == "answered":
@@ -133,7 +133,7 @@ async def test_results_for_a_turn_that_waits_no_longer_fail_it(chatml: Path, how
 
 async def test_results_for_a_turn_that_runs_end_the_stream(chatml: Path) -> None:
     """The caller has lost count."""
-    async with run_bench(chatml, Worker(chatml, ["a", Wait(1000)])) as router, talking(router) as talk:
+    async with run_bench(chatml, Worker(chatml, ["a", Wait(1000)])) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         await talk.end_of(1, ["text_delta"])
         await talk.give(1, x="seen")
@@ -143,7 +143,7 @@ async def test_results_for_a_turn_that_runs_end_the_stream(chatml: Path) -> None
 
 async def test_a_waiting_turn_does_not_keep_a_stream_open(chatml: Path) -> None:
     """Half-close says that no results come."""
-    async with run_bench(chatml, Worker(chatml, [LOOK])) as router, talking(router) as talk:
+    async with run_bench(chatml, Worker(chatml, [LOOK])) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         await talk.end_of(1)
         await talk.half_close()
@@ -154,7 +154,7 @@ async def test_a_waiting_turn_does_not_keep_a_stream_open(chatml: Path) -> None:
 async def test_a_turn_is_cancelled_in_a_call(chatml: Path) -> None:
     """It finishes as cancelled, leaves the engine and does not wait for results."""
     worker = Worker(chatml, [LOOK[:50], Wait(1000)])
-    async with run_bench(chatml, worker) as router, talking(router) as talk:
+    async with run_bench(chatml, worker) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         (call,) = calls_in(await talk.end_of(1, ["tool_call_delta"]))
         await talk.cancel(1)
@@ -216,7 +216,7 @@ async def test_the_model_is_told_of_tools_unless_it_may_call_none(chatml: Path) 
 async def test_a_forced_call_begins_in_the_prompt_and_is_guided(chatml: Path, choice: ToolChoice) -> None:
     """The worker gets a schema of the tools that may be called; what follows the results is not forced."""
     worker = Worker(chatml, ['{"name":"look","arguments":{"city":"Oslo"}}'])
-    async with run_bench(chatml, worker) as router, talking(router) as talk:
+    async with run_bench(chatml, worker) as router, talking(router.target) as talk:
         await talk.start(1, TurnSpec(messages=[ask()], tools=TOOLS, tool_choice=choice))
         (call,) = calls_in(await talk.end_of(1))
         asked = worker.engine.requests[-1]

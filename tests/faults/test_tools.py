@@ -28,7 +28,7 @@ CALL = HEAD + '{"x": 42}}\n</tool_call>'
 async def test_a_tool_without_parameters_has_an_empty_object(chatml: Path) -> None:
     """Neither is nothing sent for it, nor is it glued to the arguments of the next call (fault 11)."""
     empty = '<tool_call>\n{"name": "a", "arguments": {}}\n</tool_call>\n'
-    async with run_bench(chatml, Worker(chatml, list(empty + CALL))) as router, talking(router) as talk:
+    async with run_bench(chatml, Worker(chatml, list(empty + CALL))) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         calls = calls_in(await talk.end_of(1))
     assert [(call.name, json.loads(call.arguments_json)) for call in calls] == [("a", {}), ("b", {"x": 42})]
@@ -45,7 +45,7 @@ async def test_a_cut_call_is_not_told_as_complete(chatml: Path) -> None:
 @pytest.mark.parametrize(("finish", "reason"), [(Finish.FAILED, "ENGINE_FAILED"), (Finish.CANCELLED, "WORKER_LOST")])
 async def test_a_worker_lost_in_a_call_fails_the_turn(chatml: Path, finish: Finish, reason: str) -> None:
     """Half a call never looks like a whole one, and its turn waits for no results (fault 47)."""
-    async with run_bench(chatml, Worker(chatml, [HEAD + '{"x": ', End(finish)])) as router, talking(router) as talk:
+    async with run_bench(chatml, Worker(chatml, [HEAD + '{"x": ', End(finish)])) as router, talking(router.target) as talk:
         await talk.start(1, SPEC)
         events = await talk.end_of(1)
         assert calls_in(events)[0].arguments_json == '{"x": '
@@ -57,7 +57,7 @@ async def test_a_worker_lost_in_a_call_fails_the_turn(chatml: Path, finish: Fini
 async def test_text_that_a_stop_held_back_comes_before_the_call(chatml: Path) -> None:
     """By the events' order (fault 5)."""
     spec = TurnSpec(messages=[ask()], tools=TOOLS, stop=["DEF"])
-    async with run_bench(chatml, Worker(chatml, list("AB D" + CALL))) as router, talking(router) as talk:
+    async with run_bench(chatml, Worker(chatml, list("AB D" + CALL))) as router, talking(router.target) as talk:
         await talk.start(1, spec)
         events = await talk.end_of(1)
     told = [event.WhichOneof("event") for event in events]

@@ -192,11 +192,16 @@ def test_a_forced_call_begins_at_once() -> None:
     assert read(new_parser(forced=True), "no") == ["no"]
 
 
-def test_a_json_answer_of_a_bare_format_is_text() -> None:
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_answer_may_begin_with_a_call_at_once(form: CallFormat) -> None:
+    """Text behind it is text, and a call behind text needs its opening."""
+    assert read(new_parser(form), f" {call(form=form)}\nDone.") == [("id1", "look", "{}"), "Done."]
+    assert read(new_parser(form), f"See: {call(form=form)}") == [f"See: {call(form=form)}"]
+
+
+def test_a_json_answer_is_text() -> None:
     """As soon as its first key is none of a call's."""
-    parser = new_parser(LLAMA)
-    assert feed(parser, '{"city"') != []
-    assert read(new_parser(LLAMA), f"See: {call(form=LLAMA)}") == [f"See: {call(form=LLAMA)}"]
+    assert "".join(piece.text for piece in new_parser().feed('{"city"') if isinstance(piece, TextDelta)) == '{"city"'
 
 
 def test_what_may_become_a_call_is_bounded() -> None:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from router.admission.entry import Entry
 from router.admission.estimate import Timing
@@ -21,7 +22,7 @@ from router.auth.principal import Principal
 from router.checks import check_prompt, check_turn, fit_output
 from router.config import Limits
 from router.errors import TidegateError, describe_fault, internal
-from router.model import Call, Failed, GenerationRequest, Guide, Sink, Started, TurnRequest
+from router.model import Call, Failed, GenerationRequest, Sink, Started, TurnRequest
 from router.models import Model, Models
 from router.routing.workers import Workers
 from router.spending import Charge, Spending
@@ -102,8 +103,8 @@ class Pipeline:
             turn = Turn(model.decoder(offer), request.stop, len(prompt), logprobs=request.logprobs, calls=model.call_parser(offer))
             answer.start(turn, Started(model.name, worker.address, len(prompt), most, charge.turn, charge.allowances))
             with answer.span.stage("generate") as stage:
-                guide = model.guide(offer) or request.guide
-                await answer.generate(worker, _ask_worker(request, prompt, most, guide, trace_headers(stage), charge.account))
+                asked = _ask_worker(request, prompt, most, trace_headers(stage), charge.account)
+                await answer.generate(worker, replace(asked, guide=model.guide(offer) or request.guide))
             queue.observe(_time(answer, worker))
 
     async def count_tokens(self, call: Call, request: TurnRequest) -> tuple[int, int]:
@@ -135,15 +136,12 @@ def _describe(call: Call, request: TurnRequest, who: Principal, prompt_tokens: i
     )
 
 
-def _ask_worker(
-    request: TurnRequest, prompt: Sequence[int], most: int, guide: Guide | None, trace: dict[str, str], account: str
-) -> GenerationRequest:
+def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: dict[str, str], account: str) -> GenerationRequest:
     return GenerationRequest(
         prompt=prompt,
         max_new_tokens=most,
         sampling=request.sampling,
         min_new_tokens=None if request.min_output_tokens is None else min(request.min_output_tokens, most),
-        guide=guide,
         log_probs=request.logprobs,
         trace_headers=trace,
         account=account,

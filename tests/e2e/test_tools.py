@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tidegate import user
 from tidegate.v1.event_pb2 import FINISH_REASON_TOOL_CALLS
 from tidegate.v1.turn_pb2 import TOOL_MODE_REQUIRED, Sampling, Tool, ToolChoice, TurnSpec
@@ -23,15 +24,16 @@ TOOLS = [
 ]
 
 
-async def test_a_small_model_makes_valid_calls_and_goes_on_with_the_result(stack: Stack) -> None:
+@pytest.mark.parametrize("count", [1, pytest.param(8, marks=pytest.mark.slow)])
+async def test_a_small_model_makes_valid_calls_and_goes_on_with_the_result(stack: Stack, count: int) -> None:
     """Hot as it is, every forced call is of an offered tool and has arguments of its schema; with the result the turn goes on."""
     async with talking(stack.router) as talk:
-        for turn in range(1, 4):
+        for turn in range(1, count + 1):
             choice = ToolChoice(mode=TOOL_MODE_REQUIRED) if turn % 2 else ToolChoice(tool="get_weather")
-            spec = TurnSpec(messages=[user("What is the weather in Paris?")], tools=TOOLS, tool_choice=choice, max_output_tokens=60)
+            spec = TurnSpec(messages=[user("What is the weather in Paris?")], tools=TOOLS, tool_choice=choice, max_output_tokens=48)
             spec.sampling.CopyFrom(Sampling(temperature=1.2, seed=turn))
             await talk.start(turn, spec)
-        for turn in range(1, 4):
+        for turn in range(1, count + 1):
             events = await talk.end_of(turn)
             (call,) = calls_in(events)
             assert (events[-1].finished.finish_reason, text_in(events)) == (FINISH_REASON_TOOL_CALLS, "")

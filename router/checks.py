@@ -20,6 +20,7 @@ def check_turn(request: TurnRequest, limits: Limits) -> None:
         *_check_output_tokens(request.max_output_tokens, request.min_output_tokens),
         *_check_guide(request.guide, limits),
         *check_tools(request, limits),
+        *_check_wait(request.max_wait_s),
     )
     if violations:
         raise field_invalid(*violations)
@@ -97,6 +98,11 @@ def _check_output_tokens(most: int | None, fewest: int | None) -> Iterator[Viola
         yield Violation("max_output_tokens", "must be at least 1")
     elif most is not None and fewest is not None and fewest > most:
         yield Violation("min_output_tokens", "must not exceed max_output_tokens")
+
+
+def _check_wait(longest_s: float | None) -> Iterator[Violation]:
+    if longest_s is not None and longest_s < 0:
+        yield Violation("max_wait", "must not be negative")
 
 
 def _check_guide(guide: Guide | None, limits: Limits) -> Iterator[Violation]:

@@ -124,7 +124,7 @@ def read_turn(spec: pb.TurnSpec, default_model: str = "", defaults: pb.Sampling 
         tool_choice=read_tool_choice(spec.tool_choice),
         parallel_tool_calls=spec.parallel_tool_calls if spec.HasField("parallel_tool_calls") else True,
         priority=_PRIORITIES.get(spec.priority, Priority.INTERACTIVE),
-        max_wait_s=spec.max_wait.ToTimedelta().total_seconds() if spec.HasField("max_wait") else None,
+        max_wait_s=spec.max_wait.seconds + spec.max_wait.nanos / 1e9 if spec.HasField("max_wait") else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from tidegate import Client, TidegateError, user
 from tidegate.v1.chat_service_pb2 import (
     CancelTurn,
@@ -69,6 +70,7 @@ BAD_TURNS: dict[str, tuple[TurnSpec, Wrong]] = {
         wrong("messages[0].tool_calls"),
     ),
     "assistant without anything": (TurnSpec(messages=[Message(role=ROLE_ASSISTANT)]), wrong("messages[0].content")),
+    "a wait that ended before it began": (TurnSpec(messages=[user("hi")], max_wait=Duration(seconds=-1)), wrong("max_wait")),
     "no tokens wanted": (TurnSpec(messages=[user("hi")], max_output_tokens=0), wrong("max_output_tokens")),
     "prompt over the context": (TurnSpec(messages=[user("x" * 2048)]), (INVALID, "PROMPT_TOO_LONG", ["messages"])),
     "empty stop": (TurnSpec(messages=[user("hi")], stop=["a", ""]), wrong("stop[1]")),

@@ -275,7 +275,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDescription:
-    """What a worker says of itself; sizes in tokens. `pool_tokens` is what its KV cache holds."""
+    """What a worker says of itself; sizes in tokens. `pool_tokens` is what its KV cache holds, in blocks of `block_tokens`."""
 
     model: str
     engine: str
@@ -284,6 +284,7 @@ class WorkerDescription:
     vocabulary: int
     max_sequences: int
     pool_tokens: int
+    block_tokens: int = 32
 
 
 @dataclass(frozen=True, slots=True)

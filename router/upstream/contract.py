@@ -27,13 +27,17 @@ class FrameInvalid(LinkBroken):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One lane frame: what it brings, by the generation's number. `description` comes with the first frame, `receipts` after a break."""
+    """One lane frame: what it brings, by the generation's number. `description` comes with the first frame, `receipts` after a break.
+
+    `kv_events` are TensorRT-LLM's KV cache events, oldest first; none from engines that have none.
+    """
 
     sequence: int
     load: WorkerLoad
     description: WorkerDescription | None
     entries: list[tuple[int, WorkerDelta]]
     receipts: list[Receipt]
+    kv_events: list[Mapping[str, Any]]
 
 
 def is_lane_model(config: ModelConfig) -> bool:
@@ -94,6 +98,7 @@ def read_frame(response: triton.ModelInferResponse) -> Frame:
             description=_read_description(details),
             entries=list(_read_entries(raw, {detail.get("request"): detail for detail in details})),
             receipts=list(_read_receipts(details)),
+            kv_events=[event for detail in details for event in detail.get("kv_events", ())],
         )
     except (KeyError, ValueError, TypeError, IndexError, AttributeError, struct.error) as error:
         raise FrameInvalid(f"not a lane frame: {type(error).__name__}") from error
@@ -122,7 +127,7 @@ def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription
             told = detail["description"]
             pool = told["total_blocks"] * told["tokens_per_block"]
             same = ("model", "engine", "profile", "context_tokens", "vocabulary", "max_sequences")
-            return WorkerDescription(**{name: told[name] for name in same}, pool_tokens=pool)
+            return WorkerDescription(**{name: told[name] for name in same}, pool_tokens=pool, block_tokens=told["tokens_per_block"])
     return None
 
 

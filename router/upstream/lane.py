@@ -157,6 +157,8 @@ class Lane:
         if frame.receipts:
             self._owner.on_receipts(frame.receipts)
         self._take_load(frame.load)
+        if frame.kv_events:
+            self._owner.on_kv_events(frame.kv_events)
         for number, delta in frame.entries:
             self._feed(number, delta)
 

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
@@ -24,11 +24,13 @@ OnTokens = Callable[[WorkerDelta], None]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose links these are: the router's name, who hears of changes, and who takes receipts for what it lost. Neither may wait."""
+    """Whose links these are: the router's name, who hears of changes, who takes receipts for what it lost, and who takes KV cache events,
+    oldest first. None may wait."""
 
     router: str
     on_change: Callable[[], None]
     on_receipts: Callable[[Sequence[Receipt]], None] = lambda receipts: None
+    on_kv_events: Callable[[Sequence[Mapping[str, Any]]], None] = lambda events: None
 
 
 log = logging.getLogger("tidegate.link")

@@ -94,7 +94,7 @@ def test_the_first_frame_describes_the_worker() -> None:
     first, second = lane.take_frame(LOAD), lane.take_frame(LOAD, even_if_empty=True)
     assert first is not None
     assert second is not None
-    assert read(first).description == WorkerDescription("small", "scripted", "fast", 2048, 266, 8, 3200)
+    assert read(first).description == WorkerDescription("small", "scripted", "fast", 2048, 266, 8, 3200, 32)
     assert read(second).description is None
 
 
@@ -112,8 +112,19 @@ def test_a_frame_may_hold_what_this_router_does_not_know() -> None:
     """A newer worker may add tensors and details."""
     frame = Frame(1, LOAD, log_probs=[])
     frame.add(5, Output(1, [8], Finish.END_ID, log_probs=[-0.5]))
-    frame.detail.append(json.dumps({"kv_events": []}))
+    frame.detail.append(json.dumps({"news": []}))
     assert read(frame).entries[0][1].tokens == [8]
+
+
+def test_kv_events_come_as_the_engine_tells_them() -> None:
+    """Beside the details of requests; a frame without any has none."""
+    lane = Lane(DESCRIPTION)
+    lane.add_kv_events([{"event_id": 7}, {"event_id": 8}])
+    first, second = lane.take_frame(LOAD), lane.take_frame(LOAD, even_if_empty=True)
+    assert first is not None
+    assert second is not None
+    assert read(first).kv_events == [{"event_id": 7}, {"event_id": 8}]
+    assert not read(second).kv_events
 
 
 GOOD = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,8 @@ from router.errors import WorkerError
 from router.model import WorkerLoad
 from router.upstream.link import Owner
 from router.upstream.worker import Worker
+from server.lanes import Frame
+from tests.bench.raw_worker import LOAD, Requests, Responses, greeting, run_raw_worker, write_frame
 from tests.bench.waiting import until
 from tests.bench.worker import Worker as LaneWorker
 from tests.unit.router.upstream.fake_triton import ASKED, FACTS, FakeTriton, Taken, answer_once, stock_config
@@ -62,6 +65,23 @@ async def test_an_address_may_change_its_kind(chatml: Path) -> None:
             await until(lambda: kind() == "tensorrtllm")
         async with lane.running():
             await until(lambda: kind() == "scripted")
+
+
+async def test_kv_events_are_handed_on(chatml: Path) -> None:
+    """After the change that says the worker is up, so that whoever keeps them knows whose they are."""
+    told: list[object] = []
+
+    async def play(requests: Requests) -> Responses:
+        async for _ in requests:
+            yield greeting(chatml)
+            yield write_frame(Frame(2, LOAD, detail=[json.dumps({"kv_events": [{"event_id": 7}]})]))
+
+    async with run_raw_worker(play) as address:
+        worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: told.append(worker.up), on_kv_events=told.append))
+        task = asyncio.create_task(worker.run())
+        await until(lambda: told == [True, [{"event_id": 7}]])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_changes_are_told() -> None:

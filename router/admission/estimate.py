@@ -62,6 +62,12 @@ class TimeModel:
         return self._step.predict((1.0, self._batch * _BATCH))
 
     @property
+    def step_weights(self) -> tuple[float, float]:
+        """Seconds per step, and per sequence in it; never negative."""
+        per_step, per_hundred = self._step.weights
+        return max(0.0, per_step), max(0.0, per_hundred) * _BATCH
+
+    @property
     def prefill_weights(self) -> tuple[float, float, float]:
         """Seconds per turn, per new prompt token, and per pair of a new and any prompt token."""
         per_turn, per_k, per_m = self._prefill.weights

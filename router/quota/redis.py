@@ -14,12 +14,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import TracebackType
 
 from router.quota.limits import Amounts, Bound, Rule
 from router.quota.scripts import Scripts, connect
 from router.quota.store import Granted, Refused, StoreAway
 
+_LUA = Path(__file__).parent / "lua"
 _HOLD_TTL_S = 3_600
 _PENDING = 10_000
 _TICK_S = 0.25
@@ -56,7 +58,7 @@ class RedisStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`deadline_s` bounds each decision; `lease_s` is how long a dead router's turns keep their places."""
-        self._scripts = Scripts(connect(url, deadline_s), deadline_s=deadline_s, clock=clock)
+        self._scripts = Scripts(connect(url, deadline_s), _LUA, deadline_s=deadline_s, clock=clock)
         self._prefix = prefix + "{quota}:"
         self._leases_key = f"{self._prefix}leases"
         self._lease_ms = int(lease_s * 1000)

@@ -20,13 +20,11 @@ from redis.exceptions import NoScriptError, RedisError
 from router.errors import StartFailed
 from router.quota.store import StoreAway
 
-_LUA = Path(__file__).parent / "lua"
-_NAMES = ("reserve", "extend", "settle", "renew", "reap")
 _CONNECTIONS = 32
 _START_S = 5.0
 _REST_S = 0.1
 
-log = logging.getLogger("tidegate.quota")
+log = logging.getLogger("tidegate.redis")
 
 
 class StoreRefused(StartFailed):
@@ -39,9 +37,9 @@ class _Script:
     sha: str
 
 
-def _read_scripts() -> Mapping[str, _Script]:
-    shared = (_LUA / "shared.lua").read_text()
-    sources = {name: shared + (_LUA / f"{name}.lua").read_text() for name in _NAMES}
+def _read_scripts(folder: Path) -> Mapping[str, _Script]:
+    shared = (folder / "shared.lua").read_text()
+    sources = {path.stem: shared + path.read_text() for path in folder.glob("*.lua") if path.stem != "shared"}
     return {name: _Script(source, hashlib.sha1(source.encode()).hexdigest()) for name, source in sources.items()}
 
 
@@ -54,13 +52,13 @@ def connect(url: str, deadline_s: float) -> Redis:
 
 
 class Scripts:
-    """The scripts of lua/ on one Redis."""
+    """The scripts of a folder on one Redis; each has the folder's shared.lua before it."""
 
-    def __init__(self, client: Redis, *, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Redis, folder: Path, *, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._deadline_s = deadline_s
         self._clock = clock
-        self._scripts = _read_scripts()
+        self._scripts = _read_scripts(folder)
         self._rests_until = 0.0
         self._is_away = False
 
@@ -95,7 +93,7 @@ class Scripts:
         # Once for each change: a long outage is not a line for each request.
         if away is not self._is_away:
             self._is_away = away
-            log.warning("the quota store is %s: %s", "away" if away else "back", cause)
+            log.warning("Redis is %s: %s", "away" if away else "back", cause)
 
     async def _evaluate(self, script: _Script, keys: Sequence[str], args: Sequence[str | int]) -> list[int]:
         reply: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,9 +28,13 @@ class RedisServer:
         command = [REDIS_SERVER_PATH, "--port", "0", "--unixsocket", str(self._socket), "--save", "", "--appendonly", "no", *options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
-        while not self._socket.exists():
+        while not self._listens():
             assert time.monotonic() < deadline, "Redis did not start"
             time.sleep(0.01)
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(str(self._socket)) == 0
 
     def stall(self) -> None:
         self._process.send_signal(signal.SIGSTOP)

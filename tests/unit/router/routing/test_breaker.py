@@ -208,8 +208,8 @@ def test_some_workers_are_always_usable_and_all_recover(steps: list[tuple[object
         match name, facts:
             case "wait", [float(seconds)]:
                 now += seconds
-            case "begin", [int(worker)]:
-                running.append(breakers.begin(UP[worker]))
+            case "begin", [int(place)]:
+                running.append(breakers.begin(UP[place]))
             case "answer", [int(turn)] if running:
                 running[turn % len(running)].answer()
             case "end", [int(turn), Outcome() as outcome] if running:

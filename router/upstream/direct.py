@@ -65,6 +65,11 @@ class Direct:
         """What this router has there: the stock model does not tell its load."""
         return WorkerLoad(active=self.running)
 
+    @property
+    def silence_s(self) -> float:
+        """None is known: the stock model says nothing unasked."""
+        return 0.0
+
     async def serve(self) -> None:
         try:
             while True:

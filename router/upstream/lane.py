@@ -63,6 +63,11 @@ class Lane:
         """Generations that run here for this router."""
         return len(self._running)
 
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the last frame. A worker of ours sends one each second even when idle, unless a step takes longer."""
+        return time.monotonic() - self._heard
+
     async def serve(self) -> None:
         """Keeps the lane open. When it breaks, fails all that runs and raises LinkBroken or RpcError."""
         call = self._stub.ModelStreamInfer()

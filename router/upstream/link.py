@@ -103,6 +103,10 @@ class Link(Protocol):
     def others(self) -> int:
         """Generations of other routers there, as far as is known."""
 
+    @property
+    def silence_s(self) -> float:
+        """Seconds for which the worker has said nothing although it should have."""
+
     def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
         """Starts a generation. `on_tokens` must not wait. Raises WorkerError NO_WORKER."""
 

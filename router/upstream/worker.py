@@ -64,6 +64,11 @@ class Worker:
         return self._link.running if self._link else 0
 
     @property
+    def silence_s(self) -> float:
+        """Seconds for which the worker has said nothing although it should have: more than a few mean that its engine hangs."""
+        return self._link.silence_s if self._link else 0.0
+
+    @property
     def load(self) -> WorkerLoad:
         """The worker's load as far as it is known; zeros without a connection."""
         return self._link.load if self._link else WorkerLoad()

@@ -38,7 +38,7 @@ async def running(address: str) -> AsyncIterator[Worker]:
 async def test_a_worker_without_a_connection_takes_nothing() -> None:
     """It is down, empty, and says so."""
     async with running("127.0.0.1:1") as worker:
-        assert (worker.up, worker.description, worker.running, worker.load) == (False, None, 0, WorkerLoad())
+        assert (worker.up, worker.description, worker.running, worker.load, worker.silence_s) == (False, None, 0, WorkerLoad(), 0.0)
         with pytest.raises(WorkerError) as refused:
             worker.submit(ASKED, Taken())
     assert refused.value.reason == "NO_WORKER"
@@ -82,6 +82,23 @@ async def test_kv_events_are_handed_on(chatml: Path) -> None:
         await until(lambda: told == [True, [{"event_id": 7}]])
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_silent_worker_is_known_before_it_is_given_up(chatml: Path) -> None:
+    """Its lane is open and it counts as up; for how long it has said nothing shows, until it speaks again."""
+    speak = asyncio.Event()
+
+    async def play(requests: Requests) -> Responses:
+        async for _ in requests:
+            yield greeting(chatml)
+            await speak.wait()
+            yield write_frame(Frame(2, LOAD))
+
+    async with run_raw_worker(play) as address, running(address) as worker:
+        await until(lambda: worker.up and worker.silence_s > 0.1)
+        speak.set()
+        await until(lambda: worker.silence_s < 0.1)
+        assert worker.up
 
 
 async def test_changes_are_told() -> None:

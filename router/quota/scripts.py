@@ -46,7 +46,9 @@ def _read_scripts(folder: Path) -> Mapping[str, _Script]:
 def connect(url: str, deadline_s: float) -> Redis:
     """A client that asks again only when a connection turns out to be closed, which is safe because every script is."""
     retry = Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,))
-    timeouts = {"socket_timeout": deadline_s, "socket_connect_timeout": deadline_s}
+    # The deadline for answers is that of Scripts. With a `socket_timeout` the client uses asyncio.wait_for, which in Python 3.11 returns
+    # what has come when it is cancelled at that moment: a turn that was cancelled, or a deadline that passed, would go on.
+    timeouts = {"socket_timeout": None, "socket_connect_timeout": deadline_s}
     pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=deadline_s, retry=retry, **timeouts)
     return Redis.from_pool(pool)
 

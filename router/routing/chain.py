@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_KEY_TOKENS = 32
+
 
 class Chain:
     """The blocks of one sequence of tokens; hashed when first asked for, once per block size. Only full blocks count."""
@@ -30,6 +32,11 @@ class Chain:
     def is_shared(self) -> bool:
         """Whether it has no salt."""
         return not self._salt
+
+    @property
+    def key(self) -> int:
+        """A number that prompts with the same beginning share, in every router."""
+        return hash(self._tokens[:_KEY_TOKENS])
 
     def blocks(self, size: int) -> Sequence[int]:
         """Hashes of the blocks of `size` tokens, under the salt."""

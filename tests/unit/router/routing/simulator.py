@@ -85,7 +85,7 @@ class Fleet:
         state = State(
             [WorkerState(name, SLOTS, cached_tokens=cached[name], total_blocks=it.blocks) for name, it in self.workers.items()], RATES
         )
-        request = Request(len(turn.prompt), ANSWER, turn.prompt.blocks(BLOCK)[0])
+        request = Request(len(turn.prompt), ANSWER, turn.prompt.key)
         offer = choose(policy, state, request, self.booked)
         self.booked.change(offer.worker, offer.load, 1)
         self.index.insert(offer.worker, turn.prompt)

@@ -43,6 +43,13 @@ def test_salts_keep_chains_apart() -> None:
     assert [chain.is_shared for chain in (acme, globex, anyone)] == [False, False, True]
 
 
+def test_a_key_is_that_of_the_beginning() -> None:
+    """Whatever follows and whoever asks, in this process and in others: it is a number of the tokens alone."""
+    prompt = list(range(40))
+    assert Chain(prompt).key == Chain([*prompt, 7], "acme").key == hash(tuple(range(32)))
+    assert len({Chain(tokens).key for tokens in ([], [1], [2], prompt)}) == 4
+
+
 def test_the_last_token_is_always_computed() -> None:
     """So of a prompt that ends with a block that block cannot be saved."""
     assert [Chain(range(length)).count_reusable(32) for length in (0, 1, 32, 33, 64, 65)] == [0, 0, 0, 1, 1, 2]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from router.errors import TidegateError, internal
+from router.admission.estimate import Timing
+from router.admission.queue import Slot
+from router.errors import TidegateError, answer_diverged, internal
 from router.model import (
     Failed,
     Finished,
@@ -19,10 +21,11 @@ from router.model import (
     WorkerDelta,
     WorkerFinish,
 )
+from router.replay import Replay
+from router.routing.route import Route
 from router.spending import Charge
 from router.telemetry import Metrics, Stopwatch, TurnSpan, mark_error
-from router.turn import Turn
-from router.upstream.worker import Worker
+from router.turn import Turn, find_loss
 
 
 class Answer:
@@ -39,13 +42,19 @@ class Answer:
         self._turn: Turn | None = None
         self._charge: Charge | None = None
         self._outcome = ""
+        self._replay: Replay | None = None
+        self._has_moved = False
         self._last_words: Sequence[TurnEvent] = (Failed(internal()),)
         metrics.active_turns.labels(model).inc()
 
     @property
-    def usage(self) -> Usage:
-        """Tokens so far."""
-        return self._turn.usage if self._turn else Usage(0, 0)
+    def timing(self) -> Timing:
+        """How long its worker needed, as far as it said."""
+        usage = self._turn.usage if self._turn else Usage(0, 0)
+        last = self.last_delta or WorkerDelta(())
+        new_tokens = usage.prompt_tokens - usage.cached_tokens
+        batch = self._route.worker.load.active
+        return Timing(new_tokens, usage.prompt_tokens, usage.completion_tokens, last.prefill_s, last.decode_s, batch)
 
     def owe(self, charge: Charge) -> None:
         """From here on the turn is booked."""
@@ -55,19 +64,45 @@ class Answer:
         """The turn waits for a worker."""
         self._sink([Queued(position, eta_s, low_s, high_s)])
 
-    def start(self, turn: Turn, started: Started) -> None:
-        """A worker is about to take the turn."""
+    def prepare(self, turn: Turn, slot: Slot) -> None:
+        """The turn may run."""
         self._turn = turn
+        self._slot = slot
+
+    def start(self, started: Started) -> None:
+        """A worker is about to take the turn, which costs from here on."""
+        assert self._charge is not None, "booked before it starts"
+        self._charge.begin(self._slot)
         self._sink([started])
 
-    async def generate(self, worker: Worker, asked: GenerationRequest) -> None:
-        """Runs the generation until the turn has ended. Leaving it for any reason ends it in the engine."""
-        generation = worker.submit(asked, self._take_tokens)
-        self._end_generation = generation.close
+    async def generate(self, route: Route, asked: GenerationRequest) -> None:
+        """Runs the generation until the turn has ended. Leaving it for any reason ends it in the engine. Raises WorkerError."""
+        self._route = route
+        self._generation = route.worker.submit(asked, self._take_tokens)
         try:
-            await generation.wait()
+            await self._generation.wait()
         finally:
-            generation.close()
+            self._generation.close()
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """All that was made for it so far."""
+        return self._turn.tokens if self._turn else ()
+
+    def move(self, reason: str) -> None:
+        """Its worker was lost and another takes over."""
+        self._metrics.moved_turns.labels(self._model, reason).inc()
+        self.span.span.add_event("worker_lost", {"error.type": reason})
+        self._has_moved = True
+
+    def replay(self) -> None:
+        """The next worker begins anew, and must begin alike."""
+        self._replay = Replay(self.tokens)
+
+    def stop(self, reason: FinishReason) -> None:
+        """Ends the answer as it is."""
+        assert self._turn is not None, "started before it is stopped"
+        self._emit(self._turn.stop(reason))
 
     def fail(self, error: TidegateError) -> None:
         """Ends the turn as failed; does nothing when it has ended."""
@@ -97,18 +132,44 @@ class Answer:
         assert charge is not None, "booked before it was started"
         if turn.ended:
             return
-        if delta.tokens and not turn.has_tokens:
-            self._metrics.first_token.labels(self._model).observe(self._clock.seconds())
-            self.span.span.add_event("gen_ai.first_token")
-        is_covered = charge.count(len(delta.tokens))
-        if delta.finish is not WorkerFinish.RUNNING:
-            self.last_delta = delta
-            charge.cached(delta.cached_tokens or 0)
-        self._emit(turn.feed(delta))
+        if delta.tokens and not self._route.has_tokens:
+            self._take_first(turn)
+        new = delta if self._replay is None else self._compare(self._replay, delta)
+        if new is None:
+            return
+        is_covered = charge.count(len(new.tokens))
+        if new.finish is not WorkerFinish.RUNNING and (new := self._take_last(new)) is None:
+            return
+        self._emit(turn.feed(new))
         if not is_covered:
             self._emit(turn.stop(FinishReason.BUDGET))
         if turn.ended:
-            self._end_generation()
+            self._generation.close()
+
+    def _take_first(self, turn: Turn) -> None:
+        self._route.take_first()
+        if not turn.has_tokens:
+            self._metrics.first_token.labels(self._model).observe(self._clock.seconds())
+            self.span.span.add_event("gen_ai.first_token")
+
+    def _compare(self, replay: Replay, delta: WorkerDelta) -> WorkerDelta | None:
+        """What is new in an answer that is made anew."""
+        if (new := replay.take(delta)) is None:
+            self._generation.end(answer_diverged())
+        return new
+
+    def _take_last(self, delta: WorkerDelta) -> WorkerDelta | None:
+        """The worker's last words; None when it gave the turn up, which another worker may take."""
+        assert self._turn is not None and self._charge is not None, "started before it ends"  # noqa: PT018
+        if loss := find_loss(delta):
+            self._emit(self._turn.feed(delta._replace(finish=WorkerFinish.RUNNING)))
+            self._generation.end(loss)
+            return None
+        if self._has_moved:  # its figures are those of a longer prompt
+            return delta._replace(cached_tokens=None)
+        self.last_delta = delta
+        self._charge.cached(delta.cached_tokens or 0)
+        return delta
 
     def _emit(self, events: Sequence[TurnEvent]) -> None:
         """Passes events on, but keeps the last words for `close`."""

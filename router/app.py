@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -24,16 +24,15 @@ from tidegate.v1 import admin_service_pb2_grpc, chat_service_pb2_grpc
 from router.admin.identity import IdentityAdmin
 from router.admin.reports import Reports
 from router.admin.terms import TermsAdmin
-from router.admission.queue import AdmissionQueue
 from router.auth.assemble import Identity, assemble_identity
 from router.config import Config, ConfigInvalid
 from router.ledger.ledger import Ledger
 from router.models import Model, Models
-from router.parts import build_provider, build_queue, describe_model, export_queue, export_worker, load_tokenizer
+from router.parts import build_pool, build_provider, load_tokenizer
 from router.pipeline import Pipeline
+from router.pool import Pool
 from router.quota.assemble import Counting, assemble_quota
 from router.quota.terms import Terms
-from router.routing.workers import Workers
 from router.spending import Spending
 from router.store.identity import IdentityStore
 from router.store.store import Store
@@ -73,26 +72,17 @@ def build(config: Config) -> App:
     ledger = Ledger(config.store.folder / "ledger", UsageStore(store.database))
     spending = Spending(terms, counting.quota, ledger, config.name, time.time)
     health = Health()
-    owner = Owner(config.name, lambda: take_change(health, workers, queues), spending.take_receipts)
-    workers = Workers(
-        {
-            model.name: [Worker(address, describe_model(model), config.timeouts, owner) for address in addresses]
-            for model, addresses in zip(models, (it.workers for it in config.models), strict=True)
-        }
-    )
-    queues = {model: build_queue(config.queue, workers, model) for model in workers.models}
-    take_change(health, workers, queues)
     provider = build_provider(config.telemetry)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    for worker in workers:
-        export_worker(metrics, worker)
-    for model, queue in queues.items():
-        export_queue(metrics, model, queue)
+    owner = Owner(config.name, lambda: take_change(health, pools), spending.take_receipts)
+    pools = {
+        it.name: build_pool(model, it, config, owner, metrics, executor=executor) for model, it in zip(models, config.models, strict=True)
+    }
+    take_change(health, pools)
     pipeline = Pipeline(
         models=models,
-        workers=workers,
-        queues=queues,
+        pools=pools,
         authenticator=identity.authenticator,
         spending=spending,
         limits=config.limits,
@@ -100,17 +90,16 @@ def build(config: Config) -> App:
         metrics=metrics,
     )
     service = ChatService(pipeline, config.limits, config.timeouts, metrics)
-    admin = AdminService(
-        IdentityAdmin(store.database, identity.keys, time.time), TermsAdmin(store.database, time.time), Reports(store.database, queues)
-    )
-    return App(config, workers, queues, store, identity, terms, counting, ledger, service, admin, health, provider, registry, executor)
+    reports = Reports(store.database, {model: pool.queue for model, pool in pools.items()})
+    admin = AdminService(IdentityAdmin(store.database, identity.keys, time.time), TermsAdmin(store.database, time.time), reports)
+    return App(config, pools, store, identity, terms, counting, ledger, service, admin, health, provider, registry, executor)
 
 
-def take_change(health: Health, workers: Workers, queues: Mapping[str, AdmissionQueue]) -> None:
+def take_change(health: Health, pools: Mapping[str, Pool]) -> None:
     """A worker came or went: the health service tells which models have one, and turns that wait may go."""
-    health.publish({model: workers.is_served(model) for model in workers.models})
-    for queue in queues.values():
-        queue.poke()
+    health.publish({model: pool.fleet.is_served for model, pool in pools.items()})
+    for pool in pools.values():
+        pool.queue.poke()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +107,7 @@ class App:
     """A router, built and not started."""
 
     config: Config
-    workers: Workers
-    queues: Mapping[str, AdmissionQueue]
+    pools: Mapping[str, Pool]
     store: Store
     identity: Identity
     terms: Terms
@@ -131,6 +119,11 @@ class App:
     provider: TracerProvider
     registry: CollectorRegistry
     executor: ThreadPoolExecutor
+
+    @property
+    def workers(self) -> Iterator[Worker]:
+        """Those of all models."""
+        return (worker for pool in self.pools.values() for worker in pool.fleet)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Endpoints]:
@@ -148,8 +141,8 @@ class App:
             await stack.enter_async_context(self.identity.running())
             await stack.enter_async_context(self.terms.running())
             await stack.enter_async_context(self.ledger.running())
-            for worker in self.workers:
-                stack.push_async_callback(_cancel, _start(worker.run()))
+            for pool in self.pools.values():
+                await stack.enter_async_context(pool.running())
             stack.push_async_callback(_cancel, _start(self.service.watch_streams()))
             await server.start()
             stack.push_async_callback(server.stop, 1.0)

@@ -39,16 +39,40 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Discovery(_Section):
+    """Where workers are that come and go; one of these."""
+
+    file: Folder | None = None
+    """A file with an address on each line, read again when it changes."""
+    dns: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+:[0-9]+$")] | None = None
+    """A host:port whose every IP address is a worker, as a headless service has them."""
+    service: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+:[a-z0-9-]+$")] | None = None
+    """A Kubernetes service whose pods are workers, as namespace/name:port."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Discovery:
+        if sum(it is not None for it in (self.file, self.dns, self.service)) != 1:
+            raise ValueError("exactly one of file, dns and service must be set")
+        return self
+
+
 class ModelConfig(_Section):
     """A model that callers may name."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,128}$")]
     path: Path
     """Folder with the tokenizer and chat template, in Hugging Face layout."""
-    workers: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Triton gRPC addresses, host:port."""
+    workers: tuple[str, ...] = ()
+    """Triton gRPC addresses, host:port; or `discovery` tells them."""
+    discovery: Discovery | None = None
     default_output_tokens: Count = 512
     """Most tokens of an answer whose caller sets no limit."""
+
+    @model_validator(mode="after")
+    def _has_workers(self) -> ModelConfig:
+        if bool(self.workers) == (self.discovery is not None):
+            raise ValueError("workers: either addresses or `discovery` must say where they are")
+        return self
 
 
 class Limits(_Section):
@@ -174,6 +198,14 @@ class Queue(_Section):
     """The same for batch turns."""
 
 
+class Routing(_Section):
+    """Which worker takes a turn."""
+
+    policy: Literal["kv_aware", "round_robin", "least_loaded", "two_choices"] = "kv_aware"
+    slow_start_s: Annotated[float, Field(ge=0)] = 30.0
+    """A worker that has just come up is given its full share of turns only after this long; none is held back when all are new."""
+
+
 class Config(_Section):
     """The whole file."""
 
@@ -192,6 +224,7 @@ class Config(_Section):
     tls: Tls | None = None
     quota: QuotaConfig = QuotaConfig()
     queue: Queue = Queue()
+    routing: Routing = Routing()
 
     @field_validator("models")
     @classmethod

@@ -19,6 +19,7 @@ class Code(Enum):
     PERMISSION_DENIED = "PERMISSION_DENIED"
     NOT_FOUND = "NOT_FOUND"
     ALREADY_EXISTS = "ALREADY_EXISTS"
+    FAILED_PRECONDITION = "FAILED_PRECONDITION"
     UNIMPLEMENTED = "UNIMPLEMENTED"
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
     UNAVAILABLE = "UNAVAILABLE"
@@ -162,6 +163,18 @@ def engine_failed() -> WorkerError:
 def engine_refused() -> WorkerError:
     """The engine refused what the router had checked: the router and the worker disagree about the model's limits."""
     return WorkerError(Code.INTERNAL, "ENGINE_REFUSED", "the engine refused the request")
+
+
+def request_quarantined() -> CallerError:
+    """Workers were lost while this request ran on them, again and again."""
+    text = "workers were lost each time they ran this request; it is not tried again for some minutes"
+    return CallerError(Code.FAILED_PRECONDITION, "REQUEST_QUARANTINED", text)
+
+
+def answer_diverged() -> RouterError:
+    """The worker was lost, and the next gave another answer than the one that was begun."""
+    text = "the worker was lost, and the answer cannot be continued as it began"
+    return RouterError(Code.UNAVAILABLE, "ANSWER_DIVERGED", text)
 
 
 def draining() -> RouterError:

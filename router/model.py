@@ -156,6 +156,8 @@ class Started:
     max_output_tokens: int
     turn_id: str = ""
     allowances: tuple[Allowance, ...] = ()
+    cached_tokens: int = 0
+    """Prompt tokens that the worker is expected to have cached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
+import re
 import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -17,12 +22,20 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from router.admission.entry import QueueLimits
 from router.admission.estimate import TimeModel
 from router.admission.queue import AdmissionQueue
-from router.config import ConfigInvalid, Queue, Telemetry
+from router.config import Config, ConfigInvalid, ModelConfig, Telemetry
 from router.model import ModelFacts, WorkerLoad
 from router.models import Model
-from router.routing.workers import Workers
+from router.pool import Pool
+from router.routing.book import MemoryBook
+from router.routing.discovery import DiscoveryFailed, Dns, Source, Static, WatchedFile
+from router.routing.fleet import Fleet
+from router.routing.keeper import Keeper
+from router.routing.kubernetes import EndpointSlices, find_api_server
+from router.routing.policy import KvAware, LeastLoaded, Policy, RoundRobin, TwoChoices
+from router.routing.redis_book import RedisBook
 from router.telemetry import Metrics
 from router.text.tokenizer import InvalidModel, Tokenizer
+from router.upstream.link import Owner
 from router.upstream.worker import Worker
 
 
@@ -31,10 +44,49 @@ def describe_model(model: Model) -> ModelFacts:
     return ModelFacts(model.name, model.tokenizer.eos_ids, model.tokenizer.context, model.tokenizer.vocab_size)
 
 
-def build_queue(config: Queue, workers: Workers, model: str) -> AdmissionQueue:
-    """The queue in front of a model's workers."""
-    limits = QueueLimits(config.length, config.tenant_share, config.longest_wait_s, config.standard_wait_s, config.batch_wait_s)
-    return AdmissionQueue(partial(workers.count_slots, model), time.monotonic, TimeModel(), limits)
+def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner, metrics: Metrics, *, executor: Executor) -> Pool:
+    """A model's workers, and the queue in front of them. Raises ConfigInvalid."""
+    url, times = config.quota.redis.get_secret_value(), TimeModel()
+    book = RedisBook(url, model.name) if url else MemoryBook()
+    fleet = Fleet(
+        lambda address, owner: Worker(address, describe_model(model), config.timeouts, owner),
+        owner,
+        book=book,
+        times=times,
+        policy=POLICIES[config.routing.policy](),
+        clock=time.monotonic,
+        slow_start_s=config.routing.slow_start_s,
+    )
+    queue = AdmissionQueue(fleet.count_slots, time.monotonic, times, QueueLimits(**dict(config.queue)))
+    metrics.queued_turns.labels(model.name).set_function(lambda: float(queue.waiting))
+    show, hide = partial(export_worker, metrics), partial(hide_worker, metrics)
+    return Pool(fleet, queue, Keeper(fleet, build_source(settings, executor), config.timeouts.drain_s, show, hide), book)
+
+
+def build_source(settings: ModelConfig, executor: Executor) -> Source:
+    """Where a model's workers are. Raises ConfigInvalid."""
+    found = settings.discovery
+    if found is None:
+        return Static(settings.workers)
+    if found.file:
+        return WatchedFile(found.file, executor)
+    if found.dns:
+        host, _, port = found.dns.rpartition(":")
+        return Dns(host, int(port))
+    assert found.service, "one of the three is set"
+    namespace, service, port = re.split("[/:]", found.service)
+    try:
+        return EndpointSlices(find_api_server(os.environ), namespace, service, port)
+    except DiscoveryFailed as failed:
+        raise ConfigInvalid(f"models.discovery.service: {failed}") from failed
+
+
+POLICIES: Mapping[str, Callable[[], Policy]] = {
+    "kv_aware": KvAware,
+    "round_robin": RoundRobin,
+    "least_loaded": LeastLoaded,
+    "two_choices": lambda: TwoChoices(random.Random()),
+}
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -66,6 +118,8 @@ def export_worker(metrics: Metrics, worker: Worker) -> None:
         metrics.worker_load.labels(worker.address, figure.name).set_function(partial(_read_load, worker, figure.name))
 
 
-def export_queue(metrics: Metrics, model: str, queue: AdmissionQueue) -> None:
-    """Shows a queue on /metrics, read at each scrape."""
-    metrics.queued_turns.labels(model).set_function(lambda: float(queue.waiting))
+def hide_worker(metrics: Metrics, worker: Worker) -> None:
+    """Takes a worker that has left off /metrics."""
+    metrics.worker_up.remove(worker.address)
+    for figure in fields(WorkerLoad):
+        metrics.worker_load.remove(worker.address, figure.name)

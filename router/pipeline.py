@@ -8,28 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 
 from router.admission.entry import Entry
-from router.admission.estimate import Timing
-from router.admission.queue import AdmissionQueue
 from router.answer import Answer
 from router.auth.authenticate import Authenticator
 from router.auth.principal import Principal
 from router.checks import check_prompt, check_turn, fit_output
 from router.config import Limits
 from router.errors import TidegateError, describe_fault, internal
-from router.model import Call, Failed, GenerationRequest, Sink, Started, TurnRequest
+from router.journey import Journey
+from router.model import Call, Failed, GenerationRequest, Guide, Sampling, Sink, Started, TurnRequest
 from router.models import Model, Models
-from router.routing.workers import Workers
+from router.pool import Pool
+from router.routing.chain import Chain
+from router.routing.route import Need, Route
 from router.spending import Charge, Spending
 from router.telemetry import Metrics, Tracing, trace_headers
 from router.text.tools import offer_tools
 from router.turn import Turn
-from router.upstream.worker import Worker
 
 log = logging.getLogger("tidegate.pipeline")
 
@@ -41,18 +43,16 @@ class Pipeline:
         self,
         *,
         models: Models,
-        workers: Workers,
-        queues: Mapping[str, AdmissionQueue],
+        pools: Mapping[str, Pool],
         authenticator: Authenticator,
         spending: Spending,
         limits: Limits,
         tracing: Tracing,
         metrics: Metrics,
     ) -> None:
-        """`queues` are by model name; their clock is `time.monotonic`."""
+        """`pools` are by model name; their queues' clock is `time.monotonic`."""
         self._models = models
-        self._workers = workers
-        self._queues = queues
+        self._pools = pools
         self._authenticator = authenticator
         self._spending = spending
         self._limits = limits
@@ -90,22 +90,24 @@ class Pipeline:
         offer = offer_tools(request)
         with answer.span.stage("tokenize"):
             prompt = await model.encode(request.messages, offer)
-        room = min(model.tokenizer.context, self._workers.measure_room(model.name))
+        pool = self._pools[model.name]
+        room = min(model.tokenizer.context, pool.fleet.measure_room())
         most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), room)
         charge = await self._spending.open(who, model.name, len(prompt), most)
         answer.owe(charge)
-        queue = self._queues[model.name]
+        need = Need(who.tenant, Chain(prompt, who.tenant), charge.expected_tokens)
+        pool.fleet.admit(need)
         async with AsyncExitStack() as held:
             with answer.span.stage("queue"):
-                slot = await held.enter_async_context(queue.place(_describe(call, request, who, len(prompt), charge), answer.wait))
-            worker = self._workers.choose(model.name)
-            charge.begin(slot)
+                entry = _describe_entry(call, request, charge, need, pool.fleet.expect_cached(need.chain))
+                slot = await held.enter_async_context(pool.queue.place(entry, answer.wait))
             turn = Turn(model.decoder(offer), request.stop, len(prompt), logprobs=request.logprobs, calls=model.call_parser(offer))
-            answer.start(turn, Started(model.name, worker.address, len(prompt), most, charge.turn, charge.allowances))
+            answer.prepare(turn, slot)
             with answer.span.stage("generate") as stage:
-                asked = _ask_worker(request, prompt, most, trace_headers(stage), charge.account)
-                await answer.generate(worker, replace(asked, guide=model.guide(offer) or request.guide))
-            queue.observe(_time(answer, worker))
+                guide, trace = model.guide(offer) or request.guide, trace_headers(stage)
+                asked = _ask_worker(request, prompt, most, guide=guide, trace=trace, account=charge.account)
+                await Journey(pool.fleet, need, asked, answer).run(partial(_describe_start, model.name, most, charge))
+            pool.queue.observe(answer.timing)
 
     async def count_tokens(self, call: Call, request: TurnRequest) -> tuple[int, int]:
         """Tokens of the rendered prompt, and tokens the model can hold. Raises CallerError."""
@@ -125,32 +127,40 @@ class Pipeline:
         return who
 
 
-def _describe(call: Call, request: TurnRequest, who: Principal, prompt_tokens: int, charge: Charge) -> Entry:
+def _describe_entry(call: Call, request: TurnRequest, charge: Charge, need: Need, cached_tokens: int) -> Entry:
     return Entry(
-        who.tenant,
-        prompt_tokens,
-        charge.expected_tokens,
+        need.tenant,
+        len(need.chain),
+        need.output_tokens,
         charge.weight,
         request.priority,
-        deadline_s=call.deadline_s if request.max_wait_s is None else time.monotonic() + request.max_wait_s,
+        cached_tokens,
+        call.deadline_s if request.max_wait_s is None else time.monotonic() + request.max_wait_s,
     )
 
 
-def _ask_worker(request: TurnRequest, prompt: Sequence[int], most: int, trace: dict[str, str], account: str) -> GenerationRequest:
+def _describe_start(model: str, most: int, charge: Charge, route: Route) -> Started:
+    prompt_tokens = len(route.need.chain)
+    return Started(model, route.worker.address, prompt_tokens, most, charge.turn, charge.allowances, route.cached_tokens)
+
+
+def _ask_worker(
+    request: TurnRequest, prompt: Sequence[int], most: int, *, guide: Guide | None, trace: dict[str, str], account: str
+) -> GenerationRequest:
     return GenerationRequest(
         prompt=prompt,
         max_new_tokens=most,
-        sampling=request.sampling,
+        sampling=_fix_seed(request.sampling) if guide else request.sampling,
         min_new_tokens=None if request.min_output_tokens is None else min(request.min_output_tokens, most),
+        guide=guide,
         log_probs=request.logprobs,
         trace_headers=trace,
         account=account,
     )
 
 
-def _time(answer: Answer, worker: Worker) -> Timing:
-    """How long the worker needed for the turn, as far as it said."""
-    usage, last = answer.usage, answer.last_delta
-    new_tokens = usage.prompt_tokens - usage.cached_tokens
-    times = (last.prefill_s, last.decode_s) if last else (0.0, 0.0)
-    return Timing(new_tokens, usage.prompt_tokens, usage.completion_tokens, *times, worker.load.active)
+def _fix_seed(sampling: Sampling) -> Sampling:
+    """With a seed, so that another worker can make the same answer again; greedy answers need none."""
+    if sampling in (Sampling(), Sampling(temperature=0.0)) or sampling.seed is not None:
+        return sampling
+    return replace(sampling, seed=secrets.randbits(31))

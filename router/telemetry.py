@@ -33,6 +33,9 @@ class Metrics:
             "tidegate_time_to_first_token_seconds", "Time to first token", ["model"], buckets=_LATENCY_BUCKETS, registry=registry
         )
         self.duration = Histogram("tidegate_turn_seconds", "Length of a turn", ["model"], buckets=_LATENCY_BUCKETS, registry=registry)
+        self.moved_turns = Counter(
+            "tidegate_moved_turns", "Turns that went on on another worker, by what befell the first", ["model", "reason"], registry=registry
+        )
         self.queued_turns = Gauge("tidegate_queued_turns", "Turns that wait for a worker", ["model"], registry=registry)
         self.streams = Gauge("tidegate_streams", "Open Converse streams", registry=registry)
         self.worker_up = Gauge("tidegate_worker_up", "Whether a worker's lane is open", ["worker"], registry=registry)

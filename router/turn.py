@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from router.errors import TidegateError, engine_failed, engine_refused, guide_invalid, worker_lost, worker_stalled
+from router.errors import TidegateError, WorkerError, engine_failed, engine_refused, guide_invalid, worker_lost, worker_stalled
 from router.model import Failed, Finished, FinishReason, Logprobs, TextDelta, TokenLogprob, TurnEvent, Usage, WorkerDelta, WorkerFinish
 from router.text.calls import CallParser
 from router.text.decode import Decoder
@@ -37,7 +37,8 @@ class Turn:
         self._stops = StopMatcher(stops)
         self._calls = calls
         self._prompt_tokens = prompt_tokens
-        self._completion_tokens = 0
+        self.tokens: list[int] = []
+        """All that the workers made for it, for going on elsewhere."""
         self._cached_tokens = 0
         self._ended = False
 
@@ -49,19 +50,19 @@ class Turn:
     @property
     def has_tokens(self) -> bool:
         """Whether the worker has brought any; asked in every step, so it makes no Usage."""
-        return self._completion_tokens > 0
+        return bool(self.tokens)
 
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
-        return Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
+        return Usage(self._prompt_tokens, len(self.tokens), self._cached_tokens)
 
     def feed(self, delta: WorkerDelta) -> list[TurnEvent]:
         """What a frame brought for this turn."""
         if self._ended:
             return []
-        self._completion_tokens += len(delta.tokens)
-        self._cached_tokens = delta.cached_tokens or self._cached_tokens
+        self.tokens += delta.tokens
+        self._cached_tokens = min(delta.cached_tokens or self._cached_tokens, self._prompt_tokens)
         events, stop = self._read(self._decoder.feed(delta.tokens))
         if self._logprobs and delta.log_probs:
             events.append(self._tell_logprobs(delta.tokens, delta.log_probs))
@@ -115,10 +116,8 @@ class Turn:
         if delta.refusal.startswith(GUIDE_TENSOR):
             field = "tools" if self._calls and self._calls.forced else "response_format"
             return self.fail(guide_invalid(delta.refusal.removeprefix(GUIDE_TENSOR), field))
-        error = _ERRORS.get(delta.finish)
-        if error is not None:
-            return self.fail(error())
-        return self._flush(_REASONS[delta.finish])
+        error = find_loss(delta) or (engine_refused() if delta.finish is WorkerFinish.REFUSED else None)
+        return self.fail(error) if error else self._flush(_REASONS[delta.finish])
 
     def _flush(self, reason: FinishReason) -> list[TurnEvent]:
         events, stop = self._read(self._decoder.flush())
@@ -145,9 +144,14 @@ _REASONS = {
 }
 
 # A worker that ends a turn nobody cancelled has dropped it: that is not success.
-_ERRORS = {
+_LOSSES = {
     WorkerFinish.CANCELLED: worker_lost,
     WorkerFinish.TIMED_OUT: worker_stalled,
     WorkerFinish.FAILED: engine_failed,
-    WorkerFinish.REFUSED: engine_refused,
 }
+
+
+def find_loss(delta: WorkerDelta) -> WorkerError | None:
+    """The error of a worker that gave a turn up; another may take it."""
+    loss = _LOSSES.get(delta.finish)
+    return loss() if loss else None

@@ -29,6 +29,11 @@ class Chain:
         return len(self._tokens)
 
     @property
+    def tokens(self) -> Sequence[int]:
+        """All of them."""
+        return self._tokens
+
+    @property
     def is_shared(self) -> bool:
         """Whether it has no salt."""
         return not self._salt

@@ -150,7 +150,7 @@ def write_started(target: pb.Started, started: Started) -> None:
     """Fills a Started message."""
     target.model, target.worker = started.model, started.worker
     target.prompt_tokens, target.max_output_tokens = started.prompt_tokens, started.max_output_tokens
-    target.turn_id = started.turn_id
+    target.turn_id, target.cached_tokens = started.turn_id, started.cached_tokens
     for allowance in started.allowances:
         target.allowances.add(subject=allowance.subject, name=allowance.name, limit=allowance.limit, remaining=allowance.left)
 

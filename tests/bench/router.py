@@ -53,7 +53,7 @@ async def run_router(folder: Path, *workers: str, wait_up: bool = True, **sectio
         app = build(read_config(values_of(folder, *workers, store=store, **sections)))
         endpoints = await stack.enter_async_context(app.running())
         if wait_up:
-            await until(lambda: all(lane.up for lane in app.workers))
+            await until(lambda: sum(worker.up for worker in app.workers) == len(set(workers)))
         yield Router(app, endpoints.grpc)
 
 

@@ -29,7 +29,7 @@ def narrow(folder: Path, step_s: float = 0.002) -> Worker:
 
 
 def waiting(router: Router) -> int:
-    return router.app.queues["test"].waiting
+    return router.app.pools["test"].queue.waiting
 
 
 async def events_of(turn: Turn) -> list[str]:

@@ -106,7 +106,7 @@ async def test_a_turn_cancelled_while_it_waits_never_reaches_the_engine(chatml: 
         first = await session.start(ask(), max_output_tokens=100)
         queued = await session.start(ask(), max_output_tokens=1000)
         last = await session.start(ask(), max_output_tokens=10)
-        await until(lambda: router.app.queues["test"].waiting == 2)
+        await until(lambda: router.app.pools["test"].queue.waiting == 2)
         await queued.cancel()
         texts = [await turn.text() for turn in (first, queued, last)]
     assert worker.calls == 2
@@ -162,7 +162,7 @@ async def test_a_storm_of_cancelled_streams_leaves_nothing(chatml: Path) -> None
     worker = Worker(chatml, lambda _: ["a"] * 2000, step_s=0.05)
     async with run_bench(chatml, worker) as router, router.stub() as stub:
         calls = [stub.Converse(iter((SETUP, START))) for _ in range(500)]
-        await until(lambda: worker.calls == SLOTS and router.app.queues["test"].waiting == len(calls) - SLOTS, within_s=30.0)
+        await until(lambda: worker.calls == SLOTS and router.app.pools["test"].queue.waiting == len(calls) - SLOTS, within_s=30.0)
         for call in calls:
             call.cancel()
         await until(lambda: is_idle(router, worker))

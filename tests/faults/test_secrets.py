@@ -16,14 +16,11 @@ from prometheus_client import CollectorRegistry
 from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, CountTokensRequest, Setup, StartTurn, StreamRequest
 from tidegate.v1.turn_pb2 import TurnSpec
 
-from router.admission.estimate import TimeModel
-from router.admission.queue import AdmissionQueue
 from router.app import App, build
 from router.config import Config, Timeouts, read_config
 from router.model import Call, GenerationRequest, ModelFacts, Sink, TurnRequest
 from router.models import Model, Models
 from router.pipeline import Pipeline
-from router.routing.workers import Workers
 from router.spending import Spending
 from router.telemetry import Metrics, Tracing
 from router.text.decode import Decoder
@@ -31,6 +28,7 @@ from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
 from router.upstream.link import Generation, OnTokens, Owner
 from router.upstream.worker import Worker as RouterWorker
+from tests.bench.pools import make_pool
 from tests.bench.router import Router, own_store, values_of
 from tests.bench.waiting import until
 from tests.bench.whole import CANARY, ask
@@ -82,18 +80,17 @@ def build_leaky(
     metrics = Metrics(CollectorRegistry())
     models = Models([Model(model, tokenizer.load(model.path), app.executor)])
     facts = ModelFacts(model.name, (2,), 2048, 266)
-    workers = Workers({model.name: [worker(address, facts, config.timeouts, Owner("test", lambda: None)) for address in model.workers]})
+    pool = make_pool(lambda address, owner: worker(address, facts, config.timeouts, owner), model.workers)
     broken = pipeline(
         models=models,
-        workers=workers,
-        queues={model.name: AdmissionQueue(lambda: 8, time.monotonic, TimeModel())},
+        pools={model.name: pool},
         authenticator=app.identity.authenticator,
         spending=Spending(app.terms, app.counting.quota, app.ledger, "router", time.time),
         limits=config.limits,
         tracing=Tracing(app.provider),
         metrics=metrics,
     )
-    return replace(app, workers=workers, service=ChatService(broken, config.limits, config.timeouts, metrics))
+    return replace(app, pools={model.name: pool}, service=ChatService(broken, config.limits, config.timeouts, metrics))
 
 
 @asynccontextmanager
@@ -102,7 +99,7 @@ async def run_leaky(folder: Path, **parts: Any) -> AsyncIterator[Router]:
     async with Worker(folder).running() as worker, own_store({}) as store:
         app = build_leaky(read_config(values_of(folder, worker.address, store=store)), **parts)
         async with app.running() as endpoints:
-            await until(lambda: all(lane.up for lane in app.workers))
+            await until(lambda: any(lane.up for lane in app.workers))
             yield Router(app, endpoints.grpc)
             await until(lambda: not worker.engine.has_work())
 

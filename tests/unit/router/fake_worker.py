@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from router.errors import TidegateError, no_worker
-from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish
-from router.upstream.link import Generation, OnTokens
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.upstream.link import Generation, OnTokens, Owner
 from router.upstream.worker import Worker
 
 CONTEXT = 2048
@@ -21,6 +21,10 @@ class FakeWorker:
         self.address = address
         self.up = up
         self.description = WorkerDescription("test", "scripted", "fast", CONTEXT, 266, 8, POOL)
+        self.load = WorkerLoad()
+        self.silence_s = 0.0
+        self.slots = 8
+        self.owner = Owner("test", lambda: None)
         self.asked: list[GenerationRequest] = []
         self.cancelled: list[int] = []
         self._busy = busy
@@ -29,6 +33,11 @@ class FakeWorker:
     def as_worker(self) -> Worker:
         """Itself, for constructors that want a worker."""
         return cast(Worker, self)
+
+    def connect(self, address: str, owner: Owner) -> Worker:
+        """Itself, at the address where a fleet expects it."""
+        self.address, self.owner = address, owner
+        return self.as_worker()
 
     @property
     def running(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,16 +13,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from router.admission.estimate import TimeModel
-from router.admission.queue import AdmissionQueue
 from router.config import Limits, ModelConfig
 from router.errors import TidegateError
 from router.model import Call, Failed, Message, Role, TurnEvent, TurnRequest
 from router.models import Model, Models
 from router.pipeline import Pipeline
-from router.routing.workers import Workers
 from router.telemetry import Metrics, Tracing
 from router.text.tokenizer import Tokenizer
+from tests.bench.pools import make_pool
 from tests.bench.waiting import until
 from tests.unit.router.fake_spending import FakeAuthenticator, FakeSpending
 from tests.unit.router.fake_worker import FakeWorker
@@ -48,13 +45,13 @@ class Bench:
         provider = TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         model = Model(ModelConfig(name="test", path=Path(), workers=("10.0.0.1:8001",)), tokenizer, ThreadPoolExecutor(1))
-        workers = Workers({"test": [self.worker.as_worker()]})
+        self.pool = make_pool(self.worker.connect, [self.worker.address], lambda: self.slots)
+        self.pool.fleet.update([self.worker.address])
+        self.worker.owner.on_change()
         self.spending = FakeSpending()
-        self.queue = AdmissionQueue(lambda: self.slots, time.monotonic, TimeModel())
         self.pipeline = Pipeline(
             models=Models([model]),
-            workers=workers,
-            queues={"test": self.queue},
+            pools={"test": self.pool},
             authenticator=FakeAuthenticator(),
             spending=self.spending.as_spending(),
             limits=Limits(),

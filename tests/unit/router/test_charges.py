@@ -90,7 +90,7 @@ def test_charges_are_what_the_engine_made(tokenizer: Tokenizer, played: list[Ste
         for step in played:
             await game.step(*step)
             assert bench.spending.used()["output_tokens_per_minute"] <= LIMIT + SLICE_TOKENS
-            assert bench.queue.running <= SLOTS
+            assert bench.pool.queue.running <= SLOTS
         await game.finish()
         check(game)
 
@@ -108,7 +108,7 @@ def check(game: Play) -> None:
     charged = [entry for entry in entries if entry.prompt_tokens]
     assert used["requests_per_minute"] == len(charged)
     assert used["micros_per_month"] == sum(entry.prompt_tokens + 2 * entry.completion_tokens for entry in charged)
-    assert (bench.spending.store.holds, bench.queue.running, bench.queue.waiting, bench.spending.book.running) == (0, 0, 0, {})
+    assert (bench.spending.store.holds, bench.pool.queue.running, bench.pool.queue.waiting, bench.spending.book.running) == (0, 0, 0, {})
 
 
 async def test_a_spent_budget_ends_the_turn_in_the_engine(tokenizer: Tokenizer) -> None:

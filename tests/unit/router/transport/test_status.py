@@ -33,6 +33,8 @@ EVERY_ERROR = [
     errors.engine_failed(),
     errors.engine_refused(),
     errors.draining(),
+    errors.request_quarantined(),
+    errors.answer_diverged(),
     errors.unauthenticated(),
     errors.permission_denied("x"),
     errors.unknown("tenant", "tenant_id"),

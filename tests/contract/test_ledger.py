@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from pathlib import Path
 
+from tidegate import Turn
 from tidegate.v1.chat_service_pb2 import CompleteRequest
 from tidegate.v1.turn_pb2 import TurnSpec
 
@@ -12,7 +14,6 @@ from tests.bench.calls import failure_of
 from tests.bench.postgres import outage
 from tests.bench.router import Router
 from tests.bench.tenants import bearer, entries, make_key, prefix_of, price
-from tests.bench.waiting import until
 from tests.bench.whole import ask, run_bench
 from tests.bench.worker import End, Finish, Wait, Worker
 
@@ -47,16 +48,23 @@ async def test_a_turn_that_reaches_no_worker_leaves_no_entry(chatml: Path) -> No
 
 async def test_every_end_is_told(chatml: Path) -> None:
     """Length, cancellation, a failure after some tokens, and one before any, which costs nothing."""
-    scripts = {1: ["a"] * 9, 2: ["a", "b", Wait(1000)], 3: ["a", End(Finish.FAILED)], 4: [End(Finish.FAILED)]}
+    scripts = {1: ["a"] * 11, 2: ["a", "b", Wait(1000)], 3: ["a", End(Finish.FAILED)], 4: [End(Finish.FAILED)]}
     async with run_bench(chatml, Worker(chatml, lambda request: scripts[request.max_new_tokens % 10])) as router:
         async with router.client() as client, client.session() as session:
-            turns = [await session.start(ask(), max_output_tokens=tokens) for tokens in (1, 12, 13, 14)]
-            await until(lambda: router.turns_in_lanes() == 1)
-            await turns[1].cancel()
-            async for _ in turns[1]:
-                pass
+            turns = [await session.start(ask(), max_output_tokens=tokens) for tokens in (11, 12, 13, 14)]
+            await asyncio.wait([asyncio.create_task(turn.text()) for turn in (turns[0], *turns[2:])])
+            await cancel_after(turns[1], "ab")
         told = {(entry.finish, entry.completion_tokens, entry.prompt_tokens > 0) for entry in await entries(router)}
-        assert told == {("length", 1, True), ("cancelled", 2, True), ("ENGINE_FAILED", 1, True), ("ENGINE_FAILED", 0, False)}
+        assert told == {("length", 11, True), ("cancelled", 2, True), ("ENGINE_FAILED", 1, True), ("ENGINE_FAILED", 0, False)}
+
+
+async def cancel_after(turn: Turn, text: str) -> None:
+    """Cancels a turn when this much has come, and waits for its end."""
+    got = ""
+    async for event in turn:
+        got += event.text_delta.text
+        if got == text:
+            await turn.cancel()
 
 
 async def test_usage_outlives_an_absent_database(chatml: Path) -> None:

@@ -1,7 +1,7 @@
 """The workers' side: which script a request plays, and what a worker saw of each run of a case.
 
-A run is one playing of a case. Its marker stands in the caller's message, so the prompt that reaches a worker tells which run it belongs to,
-and runs do not mix even when several runners share a harness.
+A run is one playing of a case. Its marker stands in the caller's message, so the prompt that reaches a worker tells which run it belongs
+to, and runs do not mix even when several runners share a harness.
 """
 
 from __future__ import annotations

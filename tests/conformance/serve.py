@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,9 @@ class Harness:
     async def end(self, asked: Json) -> Json:
         """The run is over: waits until the workers have seen what the case says, and tells what they have not."""
         run = self.runs.find(asked["marker"])
-        until_s = time.monotonic() + SETTLE_S
-        while (faults := list(self._faults(run))) and time.monotonic() < until_s:
-            await asyncio.sleep(0.01)
-        return {"faults": faults, "calls": run.calls, "cancelled": len(run.cancelled_at), "cancelled_after_s": _lag(run)}
+        with suppress(AssertionError):
+            await until(lambda: not list(self._faults(run)), within_s=SETTLE_S)
+        return {"faults": list(self._faults(run)), "calls": run.calls, "cancelled": len(run.cancelled_at), "cancelled_after_s": _lag(run)}
 
     def _faults(self, run: Run) -> Any:
         seen = {"calls": run.calls, "cancelled": len(run.cancelled_at), "traced": self._is_traced(run)}

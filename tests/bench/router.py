@@ -29,8 +29,8 @@ class Router:
     target: str
 
     def client(self, **options: Any) -> Client:
-        """The Python client, connected to it."""
-        return Client(self.target, **options)
+        """The Python client, connected to it. It shows what the router does: nothing is tried again or resumed unless asked for."""
+        return Client(self.target, **{"retries": 0, "resume_for": 0.0, **options})
 
     @asynccontextmanager
     async def stub(self) -> AsyncIterator[ChatServiceStub]:

@@ -8,8 +8,10 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from tidegate.client import Client, Session, assistant, system, user
+from tidegate.client import Client
 from tidegate.errors import TidegateError
+from tidegate.messages import assistant, system, user
+from tidegate.session import Session
 from tidegate.v1.event_pb2 import FinishReason
 from tidegate.v1.turn_pb2 import Message, Sampling
 

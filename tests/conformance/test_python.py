@@ -1,0 +1,41 @@
+"""The Python SDK does what the table says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.runner import Control, play
+from tests.conformance.table import load_cases
+
+ROOT = Path(__file__).parents[2]
+CASES = load_cases()
+
+
+@pytest.fixture(scope="module")
+def harness() -> Iterator[dict[str, str]]:
+    """The harness as other languages start it: addresses of the router and of the control endpoint."""
+    path = os.pathsep.join([str(ROOT / "tests/bench/triton"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "tests.conformance.serve"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
+        process.stdin.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_case_of_the_table(harness: dict[str, str], name: str) -> None:
+    """What the caller sees, and what the workers see of it."""
+    case = CASES[name]
+    if "needs" in case:
+        pytest.skip(f"the router has no {case['needs']} yet")
+    assert not await play(case, harness["target"], Control(harness["control"]))

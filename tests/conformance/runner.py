@@ -126,7 +126,9 @@ async def play(case: Case, target: str, control: Control, **client_options: Any)
                     await _play_turn(turn, one, control, client.run_tools if "tools" in turn else client.chat)
     except Left:
         pass
-    faults = [f"turn {at}: {fault}" for at, (turn, one) in enumerate(zip(case["turns"], seen, strict=True)) for fault in one.faults(turn["see"])]
+    faults = [
+        f"turn {at}: {fault}" for at, (turn, one) in enumerate(zip(case["turns"], seen, strict=True)) for fault in one.faults(turn["see"])
+    ]
     return faults + await control.end()
 
 

@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 
 from tidegate import user
+from tidegate.v1.chat_service_pb2 import ConverseRequest, Setup, StartTurn
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_LENGTH, FINISH_REASON_STOP
+from tidegate.v1.turn_pb2 import TurnSpec
 
 from tests.bench.router import run_router
 from tests.bench.waiting import until
@@ -56,12 +58,11 @@ async def test_cancelling_one_turn_leaves_the_others(chatml: Path) -> None:
 
 async def test_half_close_lets_running_turns_finish(chatml: Path) -> None:
     """After half-close the running turn completes and the stream ends with OK."""
-    async with Worker(chatml, ["a"] * 20).running() as worker, run_router(chatml, worker.address) as router, router.client() as client:
-        session = client.session()
-        async with session:
-            turn = await session.start(user("go"))
-            await session.half_close()
-            assert await turn.text() == "a" * 20
+    turns = (ConverseRequest(setup=Setup()), ConverseRequest(start=StartTurn(turn=1, spec=TurnSpec(messages=[user("go")]))))
+    async with Worker(chatml, ["a"] * 20).running() as worker, run_router(chatml, worker.address) as router, router.stub() as stub:
+        events = [event async for frame in stub.Converse(iter(turns)) for event in frame.events]
+    assert "".join(event.text_delta.text for event in events) == "a" * 20
+    assert events[-1].finished.finish_reason == FINISH_REASON_STOP
 
 
 async def test_leaving_the_stream_cancels_its_turns(chatml: Path) -> None:
@@ -69,7 +70,6 @@ async def test_leaving_the_stream_cancels_its_turns(chatml: Path) -> None:
     worker = Worker(chatml, lambda request: ["a"] * 2000)
     async with worker.running(), run_router(chatml, worker.address) as router:
         async with router.client() as client, client.session() as session:
-            for _ in range(5):
-                await session.start(user("go"), max_output_tokens=2000)
+            _turns = [await session.start(user("go"), max_output_tokens=2000) for _ in range(5)]
             await until(lambda: worker.calls == 5)
         await until(lambda: worker.engine.cancelled == 5 and router.turns_in_lanes() == 0)

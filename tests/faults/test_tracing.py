@@ -71,7 +71,7 @@ async def cancel_turn(client: Client, made: Callable[[], bool]) -> None:
 
 async def leave_stream(client: Client, made: Callable[[], bool]) -> None:
     async with client.session() as session:
-        await session.start(ask(), max_output_tokens=2000)
+        _turn = await session.start(ask(), max_output_tokens=2000)
         await until(made)
 
 

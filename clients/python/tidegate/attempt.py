@@ -11,12 +11,12 @@ from tidegate.v1.turn_pb2 import TurnSpec
 
 
 class Attempt:
-    """A turn as a stream knows it. `posted`: it was given to a connection; `seen`: the router has answered something."""
+    """A turn as a stream knows it. `seen` says that the router has answered something."""
 
     def __init__(self, number: int, spec: TurnSpec, on_cancel: Callable[[int], None]) -> None:
         self.number = number
         self.spec = spec
-        self.posted = self.seen = self.cancelled = self.ended = False
+        self.seen = self.cancelled = self.ended = False
         self._on_cancel = on_cancel
         self._events: asyncio.Queue[Event | Exception] = asyncio.Queue()
 

@@ -61,7 +61,7 @@ class Client:
     @property
     def stub(self) -> ChatServiceStub:
         """The generated stub, for what this client does not do. Its calls carry no credentials but those given to them."""
-        return self._connection.current.stub
+        return self._connection.stub
 
     @overload
     def chat(

@@ -46,16 +46,16 @@ class Connection:
         self._target = target
         self._credentials = credentials
         self._current: Channel | None = None
+        self._plain: Channel | None = None
         self._open: set[Channel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def current(self) -> Channel:
-        """The channel for new streams."""
-        if self._current is None:
-            self._current = Channel(self._make_channel())
-            self._open.add(self._current)
-        return self._current
+    def stub(self) -> ChatServiceStub:
+        """A stub on a channel of its own, which stays open: whose calls use it is not known here."""
+        if self._plain is None:
+            self._plain = self._open_channel()
+        return self._plain.stub
 
     def metadata(self, headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """What an RPC sends along: who calls, and these headers. Raises what the caller's token function raises."""
@@ -64,7 +64,9 @@ class Connection:
     @contextmanager
     def stream(self) -> Iterator[Channel]:
         """The channel for one RPC. It stays open as long as that needs it."""
-        channel = self.current
+        if self._current is None:
+            self._current = self._open_channel()
+        channel = self._current
         channel.streams += 1
         try:
             yield channel
@@ -89,7 +91,7 @@ class Connection:
         """Waits for what runs in the background, and closes all channels, which ends their streams."""
         if self._tasks:
             await asyncio.wait(self._tasks)
-        channels, self._current = list(self._open), None
+        channels, self._current, self._plain = list(self._open), None, None
         self._open.clear()
         for channel in channels:
             await channel.channel.close()
@@ -98,6 +100,11 @@ class Connection:
         if channel.retired and not channel.streams and channel in self._open:
             self._open.discard(channel)
             self.in_background(channel.channel.close())
+
+    def _open_channel(self) -> Channel:
+        channel = Channel(self._make_channel())
+        self._open.add(channel)
+        return channel
 
     def _make_channel(self) -> grpc.aio.Channel:
         tls = self._credentials.tls

@@ -1,9 +1,8 @@
 """One Converse stream, which may outlive the connection that it began on.
 
 Frames are numbered. When a connection breaks and the router keeps the stream for resumption, a new RPC names the stream and the last frame
-that arrived, and the router sends what came after; a frame that arrives twice is dropped. What was said to the router has no numbers: after
-a break, cancels are repeated, and a turn of which nothing was heard is cancelled and failed as one that may be tried again, since whether
-its start arrived cannot be known.
+that arrived, and the router sends what came after; a frame that arrives twice is dropped. What was said to the router may have been lost
+too: after a break, starts of turns of which nothing was heard, and cancels, are said again, and the router ignores those that it knows.
 
 Nothing here waits for the network but the stream's own task, so a turn can be cancelled from anywhere.
 """
@@ -64,7 +63,7 @@ class Stream:
         self._last_number += 1
         attempt = self._attempts[self._last_number] = Attempt(self._last_number, spec, self._post_cancel)
         if self._outgoing is not None:
-            self._post_start(attempt, self._outgoing)
+            self._outgoing.put_nowait(_start(attempt))
         return attempt
 
     async def close(self) -> None:
@@ -118,21 +117,18 @@ class Stream:
         """What a new connection is told first."""
         outgoing: Outgoing = asyncio.Queue()
         outgoing.put_nowait(ConverseRequest(setup=setup))
-        for attempt in list(self._attempts.values()):
-            if not attempt.posted:
-                self._post_start(attempt, outgoing)
-            elif not attempt.seen and not attempt.ended:
-                attempt.cancelled = True
-                attempt.fail(stream_lost("the connection broke while the turn was sent", never_arrived=True))
+        for attempt in self._attempts.values():
+            if not attempt.seen:
+                outgoing.put_nowait(_start(attempt))
             if attempt.cancelled:
                 outgoing.put_nowait(_cancel(attempt.number))
         return outgoing
 
     def _take(self, frame: ConverseResponse, channel: Channel) -> None:
+        self._failures, self._lost_at = 0, None
         if frame.sequence and frame.sequence <= self._arrived:
             return
         self._arrived = frame.sequence or self._arrived
-        self._failures, self._lost_at = 0, None
         for event in frame.events:
             if event.turn:
                 self._take_turn_event(event, channel)
@@ -190,13 +186,13 @@ class Stream:
             return stream_lost(f"the connection broke, and the stream could not be taken up again: {error.reason}")
         return error
 
-    def _post_start(self, attempt: Attempt, outgoing: Outgoing) -> None:
-        attempt.posted = True
-        outgoing.put_nowait(ConverseRequest(start=StartTurn(turn=attempt.number, spec=attempt.spec)))
-
     def _post_cancel(self, number: int) -> None:
         if self._outgoing is not None:
             self._outgoing.put_nowait(_cancel(number))
+
+
+def _start(attempt: Attempt) -> ConverseRequest:
+    return ConverseRequest(start=StartTurn(turn=attempt.number, spec=attempt.spec))
 
 
 def _cancel(number: int) -> ConverseRequest:

@@ -167,7 +167,7 @@ class Turn(Generic[T]):
             self._timer.cancel()
 
     def __del__(self) -> None:
-        if self._attempt is None or self._left or self._loop is None or self._loop.is_closed():
+        if self._attempt is None or self._attempt.ended or self._left or self._loop is None or self._loop.is_closed():
             return
         warnings.warn("a turn was neither read to its end nor closed; it is cancelled", ResourceWarning, stacklevel=2, source=self)
         self._stop_timer()

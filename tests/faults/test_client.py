@@ -57,7 +57,7 @@ async def read_failure(turn: Turn) -> tuple[str, TidegateError]:
 
 
 async def test_a_stream_that_ends_early_is_no_answer(chatml: Path) -> None:
-    """A stream that ends with OK in the middle of a turn raises StreamLost, and the turn has no finish reason; the next one is asked anew."""
+    """A stream that ends with OK in the middle of a turn raises StreamLost; the turn has no finish reason; the next is asked anew."""
     async with connect_to(CuttingRouter(HALF_AN_ANSWER)) as client, client.session() as session:
         turn = await session.start(user("hi"))
         text, error = await read_failure(turn)

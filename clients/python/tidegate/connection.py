@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -39,14 +39,21 @@ class Channel:
         self.stub = ChatServiceStub(self.channel)
 
 
+class Closing(Protocol):
+    """What must be closed before its connection is."""
+
+    async def close(self) -> None: ...
+
+
 class Connection:
-    """Gives streams their channel. Nothing is opened before it is needed."""
+    """Gives streams their channel. Nothing is opened before it is needed. `streams` are those that are not over."""
 
     def __init__(self, target: str, credentials: Credentials) -> None:
         self._target = target
         self._credentials = credentials
         self._current: Channel | None = None
         self._plain: Channel | None = None
+        self.streams: set[Closing] = set()
         self._open: set[Channel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -88,7 +95,8 @@ class Connection:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Waits for what runs in the background, and closes all channels, which ends their streams."""
+        """Closes all streams, then all channels."""
+        await asyncio.gather(*(stream.close() for stream in self.streams))
         if self._tasks:
             await asyncio.wait(self._tasks)
         channels, self._current, self._plain = list(self._open), None, None

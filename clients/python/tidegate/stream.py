@@ -43,10 +43,14 @@ class Stream:
         self._stream_id = ""
         self._arrived = 0
         self._resume_for_s = 0.0
+        self._outlives_rpc = setup.HasField("resume_for")  # until `ready` tells
         self._lost_at: float | None = None
         self._failures = 0
         self._closing = False
+        self._error: Exception | None = stream_lost("the stream was closed")
         self._task = asyncio.ensure_future(self._run(setup))
+        self._task.add_done_callback(lambda _: self._end())  # a task that is cancelled before it begins has no `finally`
+        connection.streams.add(self)
 
     @property
     def takes_turns(self) -> bool:
@@ -72,7 +76,7 @@ class Stream:
         running = bool(self._attempts)
         for attempt in list(self._attempts.values()):
             attempt.cancel()
-        if self._outgoing is not None and (self._resume_for_s or not running):  # else the RPC's end cancels its turns, at once
+        if self._outgoing is not None and (self._outlives_rpc or not running):  # else the RPC's end cancels its turns, at once
             self._outgoing.put_nowait(None)
             await asyncio.wait({self._task}, timeout=CLOSING_S)
         self._task.cancel()
@@ -85,17 +89,15 @@ class Stream:
 
     async def _run(self, setup: Setup) -> None:
         """The stream's task: one RPC after the other, until one ends the stream."""
-        error: Exception | None = stream_lost("the stream was closed")
         try:
             error = await self._serve(setup)
             while self._may_resume(error):
                 await asyncio.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
                 self._failures += 1
                 error = await self._serve(Setup(resume=Resume(stream_id=self._stream_id, after_sequence=self._arrived)))
+            self._error = error
         except Exception as fault:  # of the caller's token function, say: its turns raise it
-            error = fault
-        finally:
-            self._end(error)
+            self._error = fault
 
     async def _serve(self, setup: Setup) -> TidegateError | None:
         """One RPC, to its end: None when that was regular."""
@@ -151,6 +153,7 @@ class Stream:
             case "ready":
                 self._stream_id = event.ready.stream_id
                 self._resume_for_s = event.ready.resume_for.ToTimedelta().total_seconds()
+                self._outlives_rpc = self._resume_for_s > 0
             case "go_away":
                 self._go_away(channel)
 
@@ -173,13 +176,15 @@ class Stream:
             self._lost_at = now
         return now < self._lost_at + self._resume_for_s
 
-    def _end(self, error: Exception | None) -> None:
+    def _end(self) -> None:
         """Every turn that has not ended fails with the stream's error."""
+        self._connection.streams.discard(self)
         for attempt in self._attempts.values():
-            attempt.fail(self._error_for(attempt, error))
+            attempt.fail(self._error_for(attempt))
         self._attempts.clear()
 
-    def _error_for(self, attempt: Attempt, error: Exception | None) -> Exception:
+    def _error_for(self, attempt: Attempt) -> Exception:
+        error = self._error
         if error is None:
             return stream_lost("the stream ended before the turn", never_arrived=self.going_away and not attempt.seen)
         if self._stream_id and isinstance(error, TidegateError) and error.reason in _REFUSALS:

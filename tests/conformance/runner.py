@@ -6,12 +6,12 @@ import asyncio
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from tidegate import Client, Event, FinishReason, TidegateError, ToolLoop, Turn, user
+from tidegate import Client, Event, FinishReason, TidegateError, user
 
 from tests.conformance.table import Case, spell
 
@@ -62,7 +62,7 @@ class Control:
 class Seen:
     """What the caller saw of a turn."""
 
-    turn: Turn[Any] | ToolLoop[Any] | None = None
+    turn: Any = None
     error: TidegateError | None = None
     deltas: list[str] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
@@ -109,14 +109,14 @@ def describe_error(error: TidegateError | None) -> Case | None:
     return {"code": error.code.name, "reason": error.reason, "retryable": retryable, "fields": list(error.fields)}
 
 
-async def play(case: Case, target: str, control: Control, **client_options: Any) -> list[str]:
-    """Plays a case; what was not as the table says."""
+async def play(case: Case, target: str, control: Control, make_client: Callable[..., Any] = Client) -> list[str]:
+    """Plays a case with a client of this kind; what was not as the table says."""
     await control.begin(case["name"])
     for action in case.get("before", ()):
         await control.act(action)
     seen = [Seen() for _ in case["turns"]]
     try:
-        async with Client(target, **_client_options(case, control), **client_options) as client:
+        async with make_client(target, **_client_options(case, control)) as client:
             if "session" in case:
                 async with client.session(**case["session"]) as session:
                     for turn, one in zip(case["turns"], seen, strict=True):

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tidegate import Client
 
 from tests.conformance.runner import Control, play
+from tests.conformance.sync_face import SyncClient
 from tests.conformance.table import load_cases
 
 ROOT = Path(__file__).parents[2]
 CASES = load_cases()
+FACES = {"async": Client, "sync": SyncClient}
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +35,11 @@ def harness() -> Iterator[dict[str, str]]:
         process.stdin.close()
 
 
+@pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("name", CASES)
-async def test_a_case_of_the_table(harness: dict[str, str], name: str) -> None:
+async def test_a_case_of_the_table(harness: dict[str, str], name: str, face: str) -> None:
     """What the caller sees, and what the workers see of it."""
     case = CASES[name]
     if "needs" in case:
         pytest.skip(f"the router has no {case['needs']} yet")
-    assert not await play(case, harness["target"], Control(harness["control"]))
+    assert not await play(case, harness["target"], Control(harness["control"]), FACES[face])

@@ -9,6 +9,7 @@ Leaving a loop over a turn early cancels it; leaving a session or client cancels
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -51,7 +52,7 @@ class Client:
         resume_for: float = 10.0,
         allow_plaintext: bool = False,
     ) -> None:
-        credentials = choose_credentials(target, key=key, token=token, tls=tls, allow_plaintext=allow_plaintext)
+        credentials = choose_credentials(target, key=key, token=token, tls=tls, environment=os.environ, allow_plaintext=allow_plaintext)
         self._connection = Connection(target, credentials)
         self._headers = dict(headers or {})
         self._retries = retries

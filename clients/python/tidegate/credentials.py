@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +50,13 @@ class Credentials:
 
 
 def choose_credentials(
-    target: str, *, key: str | None, token: Token | None, tls: Tls | bool | None, allow_plaintext: bool = False
+    target: str,
+    *,
+    key: str | None,
+    token: Token | None,
+    tls: Tls | bool | None,
+    environment: Mapping[str, str],
+    allow_plaintext: bool = False,
 ) -> Credentials:
     """The key is taken from the environment where neither it nor a token is given.
 
@@ -59,8 +64,8 @@ def choose_credentials(
     """
     if key is not None and token is not None:
         raise ValueError("give a key or a token, not both")
+    secret = next(given for given in (token, key, environment.get(KEY_VARIABLE, "")) if given is not None)
     chosen = Tls() if tls is True else tls or None
-    secret = token or key or os.environ.get(KEY_VARIABLE, "")
     if secret and chosen is None and not allow_plaintext and not is_local(target):
         raise PlaintextRefused(f"a key would go to {target} unencrypted; give tls=True, or allow_plaintext=True if the network is safe")
     return Credentials(secret, chosen)

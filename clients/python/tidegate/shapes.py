@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, Protocol, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NotRequired, Protocol, Required, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 Json = dict[str, Any]
 
@@ -42,6 +42,8 @@ def shape_of(hint: Any) -> Shape:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return Described(shape_of(arguments[0]), next((text for text in arguments[1:] if isinstance(text, str)), ""))
+    if origin in (Required, NotRequired):
+        return shape_of(arguments[0])
     if hint is Any or hint is object:
         return Anything()
     if hint in _SCALARS:
@@ -67,11 +69,9 @@ def _shape_of_class(kind: Any) -> Shape:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return Choice({member.value: member for member in kind})
     if dataclasses.is_dataclass(kind):
-        return Record(
-            _name(kind), _hints(kind), [f.name for f in dataclasses.fields(kind) if _is_needed(f)], cast(Callable[..., Any], kind)
-        )
+        return Record(_name(kind), _hints(kind), _needed_fields(kind), cast(Callable[..., Any], kind))
     if is_typeddict(kind):
-        return Record(_name(kind), _hints(kind), sorted(kind.__required_keys__), dict)
+        return Record(_name(kind), _hints(kind), _needed_keys(kind), dict)
     raise TypeError(f"JSON has no form for {kind!r}")
 
 
@@ -83,8 +83,17 @@ def _name(kind: Any) -> str:
     return str(kind.__name__)
 
 
-def _is_needed(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+def _needed_fields(kind: Any) -> list[str]:
+    missing = dataclasses.MISSING
+    return [field.name for field in dataclasses.fields(kind) if field.default is missing and field.default_factory is missing]
+
+
+def _needed_keys(kind: Any) -> list[str]:
+    """The class itself overlooks NotRequired in annotations that are not evaluated."""
+    origins = {name: get_origin(hint) for name, hint in _hints(kind).items()}
+    return [
+        name for name, origin in origins.items() if origin is Required or (origin is not NotRequired and name in kind.__required_keys__)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,16 @@ protos: install ## Generate the Python stubs from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$(GENERATED) --pyi_out=$(GENERATED) $(PROTOS)
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=$(GENERATED) $(filter %_service.proto,$(PROTOS))
 
+.PHONY: sdks
+sdks: protos ## Generate the stubs of all SDKs from protos/
+
+.PHONY: test-sdks
+test-sdks: test-sdk-py ## Every SDK against the table of tests/conformance; one whose toolchain is missing is skipped loudly
+
+.PHONY: test-sdk-py
+test-sdk-py: install
+	$(BIN)/pytest -m "" tests/conformance tests/unit/tidegate tests/faults/test_sdk.py tests/contract/test_sdk_docs.py
+
 .PHONY: check-protos
 check-protos: protos ## Lint the protos, check for breaking changes, and that generated code is current
 	$(BIN)/buf lint

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tidegate import Client
@@ -19,6 +20,22 @@ from tests.conformance.table import load_cases
 ROOT = Path(__file__).parents[2]
 CASES = load_cases()
 FACES = {"async": Client, "sync": SyncClient}
+QUICK = (
+    "streaming: deltas joined",
+    "scope exit",
+    "errors: a failed turn",
+    "structured: the answer",
+    "tools: a call is run",
+    "session: two turns",
+)
+"""What is played with the synchronous client too, always: it is the asynchronous one behind a thin face."""
+
+
+def plays() -> Iterator[Any]:
+    """Each case with each client."""
+    for name in CASES:
+        yield pytest.param(name, "async", id=f"{name} [async]")
+        yield pytest.param(name, "sync", id=f"{name} [sync]", marks=() if name.startswith(QUICK) else pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +52,7 @@ def harness() -> Iterator[dict[str, str]]:
         process.stdin.close()
 
 
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "face"), list(plays()))
 async def test_a_case_of_the_table(harness: dict[str, str], name: str, face: str) -> None:
     """What the caller sees, and what the workers see of it."""
     case = CASES[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from tidegate.v1.chat_service_pb2 import CompleteRequest
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.turn_pb2 import TurnSpec
 
+from tests.bench.authority import Authority
 from tests.bench.calls import failure_of
 from tests.bench.router import Router, run_router
 from tests.bench.tenants import bearer, entries, make_key
@@ -20,39 +20,6 @@ from tests.bench.worker import Worker
 
 ASK = CompleteRequest(spec=TurnSpec(messages=[ask()], max_output_tokens=2))
 SPIFFE = "spiffe://acme/billing"
-
-
-class Authority:
-    """A certificate authority in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self._openssl(
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test", "-days", "2"
-        )
-
-    def read(self, name: str) -> bytes:
-        return (self.folder / name).read_bytes()
-
-    def issue(self, name: str, alternative: str) -> None:
-        """A key and a certificate with a subject alternative name, as NAME.key and NAME.pem."""
-        (self.folder / "ext").write_text(f"subjectAltName={alternative}")
-        self._openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", "csr", "-subj", f"/CN={name}")
-        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "ext", "-days", "2")
-        self._openssl("x509", "-req", "-in", "csr", "-out", f"{name}.pem", *signing)
-
-    def client(self, name: str = "") -> grpc.ChannelCredentials:
-        """What a caller connects with; it shows the certificate of that name."""
-        shown = (self.read(f"{name}.key"), self.read(f"{name}.pem")) if name else (None, None)
-        return grpc.ssl_channel_credentials(self.read("ca.pem"), *shown)
-
-    def section(self, **more: str) -> dict[str, str]:
-        """The router's `[tls]`."""
-        return {"certificate": str(self.folder / "server.pem"), "key": str(self.folder / "server.key"), **more}
-
-    def _openssl(self, *arguments: str) -> None:
-        subprocess.run(("openssl", *arguments), cwd=self.folder, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from typing import Any, TypeVar, cast
+from collections.abc import AsyncIterable, Coroutine, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -27,33 +29,38 @@ class BackgroundLoop:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine to its end. When the waiting is interrupted, so is the coroutine."""
-        if not self.is_running:
-            work.close()
-            raise RuntimeError("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._submit(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
-    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Iterates what is asynchronous. Leaving the loop early closes it, before the program goes on."""
-        generator = cast(AsyncGenerator[T, None], items)
+    def iterate(self, items: AsyncIterable[T]) -> Iterator[T]:
+        """Iterates what is asynchronous, which does not wait for its reader. Leaving the loop early ends it before the program goes on."""
+        arrived: SimpleQueue[T | _Over] = SimpleQueue()
+        pump = self._submit(_pump(items, arrived))
+        over = False
         try:
-            while True:
-                try:
-                    yield self.run(_next(generator))
-                except StopAsyncIteration:
-                    return
+            while not isinstance(item := arrived.get(), _Over):
+                yield item
+            over = True
+            pump.result()
         finally:
-            if self.is_running:
-                self.run(generator.aclose())
+            if not over and pump.cancel():
+                while not isinstance(arrived.get(), _Over):
+                    pass
 
     def stop(self) -> None:
         """Ends the loop, what runs on it, and its thread."""
         self._ask_to_stop()
         self._thread.join()
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if not self.is_running:
+            work.close()
+            raise RuntimeError("the client is closed")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _ask_to_stop(self) -> None:
         if self.is_running:
@@ -68,5 +75,13 @@ def _run(runner: asyncio.Runner, stopping: asyncio.Event) -> None:
         runner.run(stopping.wait())
 
 
-async def _next(items: AsyncIterator[T]) -> T:
-    return await anext(items)
+class _Over:
+    """Stands behind the last item."""
+
+
+async def _pump(items: AsyncIterable[T], arrived: SimpleQueue[T | _Over]) -> None:
+    try:
+        async for item in items:
+            arrived.put(item)
+    finally:
+        arrived.put(_Over())

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from tidegate.client import Client
+from tidegate.credentials import PlaintextRefused
 from tidegate.errors import TidegateError
 from tidegate.messages import assistant, system, user
 from tidegate.session import Session
@@ -20,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="tidegate chat", description="Chat with a model.")
     parser.add_argument("--target", default="127.0.0.1:8500", help="router, host:port (default %(default)s)")
+    parser.add_argument("--tls", action="store_true", help="encrypt; needed for a key ($TIDEGATE_KEY) to another machine")
     parser.add_argument("--model", default="", help="model name; the router's default when left out")
     parser.add_argument("--system", default="", help="instructions to the model")
     parser.add_argument("--temperature", type=float, default=None, help="0 is greedy, the default")
@@ -27,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return asyncio.run(_chat(arguments))
-    except TidegateError as error:
+    except (TidegateError, PlaintextRefused) as error:
         print(f"tidegate chat: {error}", file=sys.stderr)
         return 1
 
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _chat(arguments: argparse.Namespace) -> int:
     history = [system(arguments.system)] if arguments.system else []
     sampling = None if arguments.temperature is None else Sampling(temperature=arguments.temperature)
-    async with Client(arguments.target) as client, client.session(model=arguments.model, sampling=sampling) as session:
+    async with Client(arguments.target, tls=arguments.tls) as client, client.session(model=arguments.model, sampling=sampling) as session:
         while (question := await _ask()) is not None:
             if question:
                 await _answer(session, history, question, arguments.max_tokens)

@@ -84,10 +84,11 @@ class Session:
         self._streams.append(Stream(self._connection, self._setup, self._headers))
 
     def __del__(self) -> None:
-        if not self._streams or self._loop is None or self._loop.is_closed():
+        left = [stream for stream in self._streams if not stream.is_over]
+        if not left or self._loop is None or self._loop.is_closed():
             return
         warnings.warn("a session was not closed; its turns are cancelled", ResourceWarning, stacklevel=2, source=self)
-        for stream in self._streams:
+        for stream in left:
             self._loop.call_soon_threadsafe(stream.abandon)
 
 

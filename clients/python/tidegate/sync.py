@@ -60,7 +60,7 @@ class Turn(Generic[T]):
         return self._turn.tool_calls
 
     def __iter__(self) -> Iterator[Event]:
-        return self._loop.iterate(aiter(self._turn))
+        return self._loop.iterate(self._turn)
 
     def text(self) -> str:
         """The whole answer, waiting for what of it has not come."""
@@ -108,7 +108,7 @@ class ToolLoop(Generic[T]):
         return self._rounds.finish_reason
 
     def __iter__(self) -> Iterator[Event]:
-        return self._loop.iterate(aiter(self._rounds))
+        return self._loop.iterate(self._rounds)
 
     def text(self) -> str:
         """The answer of the last round, carrying all calls out."""

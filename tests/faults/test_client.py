@@ -117,6 +117,6 @@ async def test_turns_that_nobody_reads_end_with_their_session(chatml: Path) -> N
 def test_a_status_that_crossed_with_a_write_is_a_lost_stream() -> None:
     """What grpc.aio tells when it lost the router's status to a failed write does not look like a fault of the router."""
     lost = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), details="Internal error from Core")
-    error = from_rpc_error(lost)
+    error = from_rpc_error(lost, opened=True)
     assert isinstance(error, StreamLost)
     assert error.code == grpc.StatusCode.UNAVAILABLE

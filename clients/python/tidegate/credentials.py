@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 
 KEY_VARIABLE = "TIDEGATE_KEY"
+
+_HEADER_VALUE = re.compile(r"[!-~]+", re.ASCII)
 
 Token = str | Callable[[], str]
 """A bearer token, or a function that gives one that is valid now; it is called for each stream and must not wait."""
@@ -40,7 +43,7 @@ class Tls:
 class Credentials:
     """How a client is known to a router."""
 
-    token: Token = ""
+    token: Token = field(default="", repr=False)
     tls: Tls | None = None
 
     def headers(self) -> dict[str, str]:
@@ -60,11 +63,14 @@ def choose_credentials(
 ) -> Credentials:
     """The key is taken from the environment where neither it nor a token is given.
 
-    Raises PlaintextRefused for a secret without TLS, unless the target is this machine or `allow_plaintext` is set.
+    Raises ValueError for a text that is no key, and PlaintextRefused for a secret without TLS, unless the target is this machine or
+    `allow_plaintext` is set.
     """
     if key is not None and token is not None:
         raise ValueError("give a key or a token, not both")
-    secret = next(given for given in (token, key, environment.get(KEY_VARIABLE, "")) if given is not None)
+    secret = next(given for given in (token, key, environment.get(KEY_VARIABLE, "").strip()) if given is not None)
+    if isinstance(secret, str) and secret and not _HEADER_VALUE.fullmatch(secret):
+        raise ValueError("this is not a key: it has characters that no header can hold")
     chosen = Tls() if tls is True else tls or None
     if secret and chosen is None and not allow_plaintext and not is_local(target):
         raise PlaintextRefused(f"a key would go to {target} unencrypted; give tls=True, or allow_plaintext=True if the network is safe")

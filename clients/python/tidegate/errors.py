@@ -113,8 +113,8 @@ def too_many_rounds(limit: int) -> TooManyRounds:
     return TooManyRounds(_status(StatusCode.ABORTED, "TOO_MANY_ROUNDS", f"the model called tools in each of {limit} rounds"))
 
 
-def from_rpc_error(error: grpc.aio.AioRpcError, *, opened: bool = True) -> TidegateError:
-    """The error behind a failed RPC: the router's own words, or what their absence means for a stream that was `opened` or was not."""
+def from_rpc_error(error: grpc.aio.AioRpcError, *, opened: bool = False) -> TidegateError:
+    """The error behind a failed RPC: the router's own words, or what their absence means; `opened`: a stream on which it had answered."""
     told = _told_status(error)
     if told is not None:
         return TidegateError(told)

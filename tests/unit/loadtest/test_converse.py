@@ -87,7 +87,7 @@ async def test_a_lost_router_fails_its_turns(chatml: Path) -> None:
             await exits.aclose()
             records = [*await asking, *await ask(target), *await ask(target)]
     assert {record.outcome for record in records} == {Outcome.FAILED}
-    assert records[-1].reason == "UNAVAILABLE"
+    assert records[-1].reason == "UNREACHABLE"
 
 
 async def test_a_cancelled_turn_is_cancelled_in_the_engine(chatml: Path) -> None:

@@ -120,7 +120,7 @@ FAILURES = [
     ("usage days --to 2027-01-01 --from 2027-01-02", 1, "FIELD_INVALID: filter.last_day: must not be before the first day"),
     ("key restrict acme k", 2, "give --model, --no-models or --all-models"),
     ("key restrict acme k --model m --all-models", 2, "--model, --no-models and --all-models exclude each other"),
-    ("tenant list --target 127.0.0.1:1", 3, "UNAVAILABLE: "),
+    ("tenant list --target 127.0.0.1:1", 3, "UNREACHABLE: "),
     ("tenant list --target router.example:8500", 2, "the key would go to router.example:8500 unencrypted"),
     ("tenant list --key-file /nowhere", 2, "--key-file: /nowhere: No such file or directory"),
     ("tenant list --tls-ca /nowhere", 2, "/nowhere: No such file or directory"),

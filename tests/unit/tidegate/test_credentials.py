@@ -59,8 +59,8 @@ def test_a_key_does_not_travel_unencrypted() -> None:
 
 def test_the_key_may_come_from_the_environment() -> None:
     """Where the program gives none; an empty one is none on purpose."""
-    environment = {"TIDEGATE_KEY": "from the environment"}
-    assert choose("localhost:1", environment=environment).token == "from the environment"
+    environment = {"TIDEGATE_KEY": "from-the-environment"}
+    assert choose("localhost:1", environment=environment).token == "from-the-environment"
     assert choose("localhost:1", environment=environment, key="mine").token == "mine"
     assert choose("localhost:1", environment=environment, key="").headers() == {}
 
@@ -76,3 +76,15 @@ def test_key_and_token_exclude_each_other() -> None:
     """One of them would be ignored."""
     with pytest.raises(ValueError, match="not both"):
         choose("localhost:1", key="k", token="t")
+
+
+def test_a_text_that_is_no_key_is_refused_in_words() -> None:
+    """Before gRPC refuses it in its own; a line's end in the environment is no part of a key."""
+    with pytest.raises(ValueError, match="this is not a key"):
+        choose("localhost:1", key="two words")
+    assert choose("localhost:1", environment={"TIDEGATE_KEY": "k\n"}).token == "k"
+
+
+def test_a_key_is_not_shown() -> None:
+    """Where credentials are printed."""
+    assert "secret" not in repr(choose("localhost:1", key="secret"))

@@ -58,15 +58,15 @@ def test_the_routers_own_words_are_taken() -> None:
     status = Status(code=14)
     status.details.add().Pack(ErrorInfo(reason="DRAINING"))
     assert from_rpc_error(rpc_error(grpc.StatusCode.UNAVAILABLE, status.SerializeToString())).reason == "DRAINING"
-    assert from_rpc_error(rpc_error(grpc.StatusCode.UNAVAILABLE, b"\xff")).reason == "STREAM_LOST"
+    assert from_rpc_error(rpc_error(grpc.StatusCode.UNAVAILABLE, b"\xff")).reason == "UNREACHABLE"
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "INTERNAL", "UNKNOWN", "CANCELLED"])
 def test_a_failure_that_no_router_told_is_a_broken_connection(code: str) -> None:
     """It is told by whether a stream had been opened."""
     error = rpc_error(grpc.StatusCode[code])
-    assert from_rpc_error(error).reason == "STREAM_LOST"
-    assert from_rpc_error(error, opened=False).reason == "UNREACHABLE"
+    assert from_rpc_error(error, opened=True).reason == "STREAM_LOST"
+    assert from_rpc_error(error).reason == "UNREACHABLE"
 
 
 def test_other_strangers_are_shown_as_they_are() -> None:

@@ -118,12 +118,13 @@ class Stream:
             await self._call.write(message)
 
     async def _read(self) -> None:
-        reason = "STREAM_ENDED"
+        reason, opened = "STREAM_ENDED", False
         try:
             async for frame in self._call:
+                opened = True
                 self._take(frame)
         except grpc.aio.AioRpcError as error:
-            reason = reason_of(from_rpc_error(error))
+            reason = reason_of(from_rpc_error(error, opened=opened))
         finally:
             self._end = reason
             self._fail_all(reason)

@@ -48,7 +48,7 @@ test-sdks: test-sdk-py ## Every SDK against the table of tests/conformance; one 
 
 .PHONY: test-sdk-py
 test-sdk-py: install
-	$(BIN)/pytest -m "" tests/conformance tests/unit/tidegate tests/faults/test_sdk.py tests/contract/test_sdk_docs.py
+	$(BIN)/pytest -m "not slow" tests/conformance
 
 .PHONY: check-protos
 check-protos: protos ## Lint the protos, check for breaking changes, and that generated code is current
@@ -64,8 +64,8 @@ lint: install ## ruff and mypy
 	$(BIN)/mypy
 
 .PHONY: test
-test: lint check-protos ## All that a change needs, real Triton and model included
-	$(BIN)/pytest -m "not slow"
+test: lint check-protos ## All that a change needs, real Triton and model included; and test-sdks for the SDKs
+	$(BIN)/pytest -m "not slow" --ignore tests/conformance
 
 .PHONY: test-all
 test-all: lint check-protos ## The same and the slow remainder

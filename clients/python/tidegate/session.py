@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from tidegate.attempt import Attempt
 from tidegate.connection import Connection
+from tidegate.errors import stream_lost
 from tidegate.forms import Form, choose_form
 from tidegate.options import TurnOptions, build_spec
 from tidegate.retry import Budget
@@ -33,6 +34,7 @@ class Session:
         self._budget = budget
         self._streams: list[Stream] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
 
     @property
     def going_away(self) -> bool:
@@ -57,13 +59,11 @@ class Session:
 
     async def close(self) -> None:
         """Cancels what runs and ends the streams."""
-        streams, self._streams = self._streams, []
-        await asyncio.gather(*(stream.close() for stream in streams))
+        await asyncio.gather(*(stream.close() for stream in self._take_streams()))
 
     def close_soon(self) -> None:
         """Closes without waiting for that."""
-        streams, self._streams = self._streams, []
-        for stream in streams:
+        for stream in self._take_streams():
             stream.abandon()
 
     async def __aenter__(self) -> Self:
@@ -73,7 +73,13 @@ class Session:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
+    def _take_streams(self) -> list[Stream]:
+        streams, self._streams, self._closed = self._streams, [], True
+        return streams
+
     def _begin(self, spec: TurnSpec) -> Attempt:
+        if self._closed:  # while a turn of it waited for its next try
+            raise stream_lost("the session was closed")
         if not self._streams or not self._streams[-1].takes_turns:
             self._open()
         return self._streams[-1].start(spec)

@@ -120,7 +120,7 @@ class Stream:
         outgoing: Outgoing = asyncio.Queue()
         outgoing.put_nowait(ConverseRequest(setup=setup))
         for attempt in self._attempts.values():
-            if not attempt.seen:
+            if not (attempt.seen or attempt.ended):
                 outgoing.put_nowait(_start(attempt))
             if attempt.cancelled:
                 outgoing.put_nowait(_cancel(attempt.number))

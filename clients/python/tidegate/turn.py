@@ -47,6 +47,7 @@ class Turn(Generic[T]):
         self._tries = Tries(asking.retries, asking.budget)
         self._texts: list[str] = []
         self._attempt: Attempt | None = None
+        self._failure: Exception | None = None
         self._until_s = float("inf")
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -69,10 +70,14 @@ class Turn(Generic[T]):
             self._leave()
 
     async def text(self) -> str:
-        """The whole answer, waiting for what of it has not come. Raises as iterating does."""
+        """The whole answer, waiting for what of it has not come. Raises as iterating does; RuntimeError when the turn was left early."""
         if not self._left:
             async for _ in self:
                 pass
+        if self._failure is not None:
+            raise self._failure
+        if not self.finish_reason:
+            raise RuntimeError("the turn was left before its end: there is no whole answer")
         return "".join(self._texts)
 
     async def value(self) -> T:
@@ -126,10 +131,10 @@ class Turn(Generic[T]):
         """Begins the next try in its time. Raises the error when there is none."""
         self._stop_timer()
         assert self._loop is not None, "begun before it is read"
-        if self._cancelled or self._texts or self.tool_calls:
-            raise error
-        wait_s = self._tries.wait_s(error, self._until_s - self._loop.time())
+        has_output = bool(self._texts or self.tool_calls)
+        wait_s = None if has_output or self._cancelled else self._tries.wait_s(error, self._until_s - self._loop.time())
         if wait_s is None:
+            self._failure = error
             raise error
         await asyncio.sleep(wait_s)
         self._try()

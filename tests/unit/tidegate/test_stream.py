@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import use_span
-from tidegate import Client, StreamLost
+from tidegate import Client, StreamLost, TidegateError
 from tidegate.v1.chat_service_pb2 import ConverseResponse
 
 from tests.bench.waiting import until
@@ -288,6 +288,50 @@ async def test_a_client_that_is_dropped_warns() -> None:
         await asyncio.sleep(0.05)
         with pytest.warns(ResourceWarning, match="a client was not closed"):
             del client
+
+
+async def test_half_an_answer_is_not_told_as_a_whole_one() -> None:
+    """Of a turn that failed the text raises its error, of one that was left early that it was left."""
+
+    async def fail(rpc: Rpc) -> Frames:
+        await rpc.hear("setup")
+        yield ready()
+        await rpc.hear("start")
+        yield frame(2, started(), text("half"), failed(status_of(grpc.StatusCode.INTERNAL, "ENGINE_FAILED")))
+        await rpc.hear_half_close()
+
+    async with connect(ScriptedRouter(fail, answer)) as client:
+        broken, left = client.chat("hi"), client.chat("hi")
+        for _ in range(2):
+            with pytest.raises(TidegateError, match="ENGINE_FAILED"):
+                await broken.text()
+        async for _ in left:
+            break
+        await asyncio.sleep(0.01)
+        with pytest.raises(RuntimeError, match="left before its end"):
+            await left.text()
+
+
+async def test_a_session_that_was_closed_starts_nothing() -> None:
+    """Neither a new turn nor the next try of one that failed."""
+
+    async def refuse(rpc: Rpc) -> Frames:
+        await rpc.hear("setup")
+        yield ready()
+        await rpc.hear("start")
+        yield frame(2, failed(status_of(grpc.StatusCode.UNAVAILABLE, "NO_WORKER", retry_after=Duration(nanos=100_000_000))))
+        await rpc.hear_half_close()
+
+    router = ScriptedRouter(refuse)
+    async with connect(router) as client:
+        async with client.session() as session:
+            waiting = asyncio.ensure_future((await session.start("hi")).text())
+            await asyncio.sleep(0.05)
+        with pytest.raises(StreamLost, match="the session was closed"):
+            await waiting
+        with pytest.raises(StreamLost, match="the session was closed"):
+            await session.start("hi")
+    assert len(router.rpcs) == 1
 
 
 async def test_a_turn_is_iterated_once() -> None:

@@ -16,7 +16,7 @@ from tidegate import Client, user
 
 async def answer(target: str, question: str, *, max_tokens: int = 24) -> str:
     """The greedy answer to one question."""
-    async with Client(target) as client, client.session() as session:
+    async with Client(target, retries=0) as client, client.session() as session:
         turn = await session.start(user(question), max_output_tokens=max_tokens)
         return await turn.text()
 

@@ -69,7 +69,7 @@ async def test_sigterm_drains_the_router() -> None:
 
 async def _storm(stack: Stack, streams: int) -> None:
     """Opens streams, 50 at a time, and drops each after three tokens."""
-    async with Client(stack.router) as client:
+    async with Client(stack.router, resume_for=0) as client:
         places = asyncio.Semaphore(50)
 
         async def drop_one() -> None:

@@ -110,7 +110,7 @@ async def bench(console: Console) -> float:
     table = Table("turns", "bare tokens/s", "served tokens/s", "ratio", title="throughput: served against the bare library")
     ratio = 0.0
     async with run_stack(StackOptions()) as stack, run_bare(Tokenizer.load(folder), str(folder)) as bare:
-        async with Client(stack.router) as client, client.session() as session:
+        async with Client(stack.router, retries=0, resume_for=0) as client, client.session() as session:
             await compare(session, bare, 2)
             for concurrency in CONCURRENCY:
                 served, alone = await compare(session, bare, concurrency)

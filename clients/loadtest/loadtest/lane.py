@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _open(stack: Stack, exits: AsyncExitStack) -> Session:
-    client = await exits.enter_async_context(Client(stack.router))
+    client = await exits.enter_async_context(Client(stack.router, retries=0, resume_for=0))
     return client.session()
 
 

@@ -148,7 +148,7 @@ class Allowance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A worker has taken the turn, which the ledger knows as `turn_id`."""
+    """A worker has taken the turn, which the ledger knows as `turn_id`; it is expected to have `cached_tokens` of the prompt cached."""
 
     model: str
     worker: str
@@ -157,7 +157,6 @@ class Started:
     turn_id: str = ""
     allowances: tuple[Allowance, ...] = ()
     cached_tokens: int = 0
-    """Prompt tokens that the worker is expected to have cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +243,8 @@ class WorkerDelta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a worker is asked: prompt ids, the most new ids, how to choose them, and trace headers when the turn is traced."""
+    """What a worker is asked: prompt ids, the most new ids, how to choose them, trace headers when the turn is traced, and whom it is for,
+    for a Receipt."""
 
     prompt: Sequence[int]
     max_new_tokens: int
@@ -254,7 +254,6 @@ class GenerationRequest:
     log_probs: bool = False
     trace_headers: dict[str, str] = field(default_factory=dict)
     account: str = ""
-    """Whom it is for, for a Receipt. At most a few hundred characters."""
 
 
 class Receipt(NamedTuple):

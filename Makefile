@@ -71,6 +71,32 @@ test: lint check-protos ## All that a change needs, real Triton and model includ
 test-all: lint check-protos ## The same and the slow remainder
 	$(BIN)/pytest
 
+TS := clients/typescript
+NPM := $(shell command -v npm)
+
+.PHONY: sdks
+sdks: sdk-ts
+
+.PHONY: test-sdks
+test-sdks: test-sdk-ts
+
+.PHONY: sdk-ts
+sdk-ts: install $(if $(NPM),$(TS)/node_modules/.package-lock.json)
+	$(if $(NPM),$(BIN)/buf generate --template $(TS)/buf.gen.yaml && cd $(TS) && npm run --silent build,$(call skip,TypeScript SDK,Node.js))
+
+.PHONY: test-sdk-ts
+test-sdk-ts: sdk-ts
+	$(if $(NPM),cd $(TS) && $(call current,src/gen,sdk-ts) && npm test --silent,$(call skip,TypeScript SDK,Node.js))
+
+$(TS)/node_modules/.package-lock.json: $(TS)/package-lock.json
+	cd $(TS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# $(call skip,WHAT,TOOL): said loudly, not failed.
+skip = @echo "SKIPPED: $(1): there is no $(2) on this machine" >&2
+# $(call current,FOLDER,VERB): generated code is what is committed.
+current = { git diff --exit-code --stat -- $(1) || { echo "generated code is not current: commit what 'make $(2)' made" >&2; exit 1; }; }
+
 .PHONY: bench-engine
 bench-engine: install ## What the serving path leaves of the bare engine's throughput
 	$(BIN)/python -m loadtest.engine

@@ -17,7 +17,7 @@ func (s *stream) run() {
 	defer close(s.done)
 	defer s.cancel()
 	err := s.converse(s.opening())
-	for tries := 0; s.mayResume(err, tries); tries++ {
+	for s.mayResume(err) {
 		err = s.converse(s.resumption(), grpc.WaitForReady(true))
 	}
 	s.end(err)
@@ -88,35 +88,39 @@ func (s *stream) adopt(call converse, link *link) (messages []*tidegatev1.Conver
 	return messages, s.closed
 }
 
-// mayResume tells, after a pause, whether a stream whose call ended like this goes on with another one.
-func (s *stream) mayResume(err error, tries int) bool {
-	if !s.isResumable(err) {
+// mayResume tells, after a pause that grows with each try, whether a stream whose call ended like this goes on with another one.
+func (s *stream) mayResume(err error) bool {
+	tries, resumable := s.isResumable(err)
+	if !resumable {
 		return false
 	}
 	select {
-	case <-time.After(time.Duration(tries) * 50 * time.Millisecond):
+	case <-time.After(time.Duration(min(tries, 20)) * 50 * time.Millisecond):
 		return true
 	case <-s.ctx.Done():
 		return false
 	}
 }
 
-// isResumable is asked for each call that has ended. The time that a stream waits for its caller counts from its loss, over all tries.
-func (s *stream) isResumable(err error) bool {
+// isResumable is asked for each call that has ended, and tells how many tries have failed since the loss. The time that a stream waits for
+// its caller counts from there too.
+func (s *stream) isResumable(err error) (tries int, resumable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.call = nil
 	loss := fromCall(err, ReasonStreamLost)
 	if err == io.EOF || loss.Reason != ReasonStreamLost || s.id == "" || s.resumeFor == 0 || len(s.running) == 0 || s.ctx.Err() != nil {
-		return false
+		return 0, false
 	}
-	if s.loss == nil {
-		s.loss = loss
-		if !s.closed {
-			s.limitTo(s.resumeFor)
-		}
+	if s.loss != nil {
+		s.tries++
+		return s.tries, true
 	}
-	return true
+	s.loss, s.tries = loss, 0
+	if !s.closed {
+		s.limitTo(s.resumeFor)
+	}
+	return 0, true
 }
 
 // heard notes that the router answers.

@@ -2,6 +2,8 @@ package tidegate
 
 import (
 	"context"
+	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -10,6 +12,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 )
+
+// keyVariable is where an API key is looked for in the environment.
+const keyVariable = "TIDEGATE_KEY"
 
 // closeGrace is how long something that is given up may take to end in order, before it is cut.
 const closeGrace = time.Second
@@ -37,6 +42,9 @@ type Client struct {
 // NewClient makes a client for a router, `host:port`, or whatever else gRPC takes for a target. It does not connect yet.
 func NewClient(target string, options ...ClientOption) (*Client, error) {
 	c := &config{}
+	if key := os.Getenv(keyVariable); key != "" {
+		WithKey(key)(c)
+	}
 	for _, option := range options {
 		option(c)
 	}
@@ -111,7 +119,9 @@ func (c *Client) newRequest(parts []Part) *request { return newRequest(parts) }
 
 func (c *Client) start(ctx context.Context, r *request) *Turn {
 	s := c.Session(ctx, ResumeFor(r.resumeFor))
-	return s.startTurn(ctx, r, func() { s.shut() })
+	turn := s.startTurn(ctx, r, func() { s.shut() })
+	runtime.AddCleanup(turn, func(s *Session) { s.shut() }, s) // a turn that is dropped must not run on and cost
+	return turn
 }
 
 // forget is called by a session that is closed.

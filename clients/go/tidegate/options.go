@@ -19,7 +19,7 @@ type config struct {
 	dial      []grpc.DialOption
 }
 
-// WithKey authenticates with an API key.
+// WithKey authenticates with an API key. Without it or a token, the key is taken from TIDEGATE_KEY in the environment.
 func WithKey(key string) ClientOption {
 	return WithToken(func(context.Context) (string, error) { return key, nil })
 }

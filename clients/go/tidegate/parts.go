@@ -27,7 +27,7 @@ type request struct {
 
 // newRequest puts a turn together; later parts win over earlier ones.
 func newRequest(lists ...[]Part) *request {
-	r := &request{spec: &tidegatev1.TurnSpec{}, tools: map[string]Tool{}, retries: 2, rounds: 8, resumeFor: 30 * time.Second}
+	r := &request{spec: &tidegatev1.TurnSpec{}, tools: map[string]Tool{}, retries: 2, rounds: 8, resumeFor: 10 * time.Second}
 	for _, part := range slices.Concat(lists...) {
 		part.addTo(r)
 	}
@@ -53,7 +53,7 @@ func Retries(more int) Part {
 }
 
 // ResumeFor is how long the turns of a session, or the turn of a chat, outlive a lost connection, while it is made again. 0 ends them with
-// it. Without it: 30 seconds.
+// it. Without it: 10 seconds.
 func ResumeFor(d time.Duration) Part {
 	return option(func(r *request) { r.resumeFor = d })
 }
@@ -83,8 +83,8 @@ func MaxWait(longest time.Duration) Setting {
 	return func(spec *tidegatev1.TurnSpec) { spec.MaxWait = durationpb.New(longest) }
 }
 
-// Urgency sets the turn's place among those of its own tenant that wait.
-func Urgency(priority tidegatev1.Priority) Setting {
+// Priority sets the turn's place among those of its own tenant that wait.
+func Priority(priority tidegatev1.Priority) Setting {
 	return func(spec *tidegatev1.TurnSpec) { spec.Priority = priority }
 }
 

@@ -2,7 +2,10 @@ package tidegate
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"iter"
+	"log/slog"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -19,33 +22,40 @@ type ToolRun struct {
 	usage   Usage
 }
 
-// RunTools starts a conversation in which the calls of the model are carried out, one after the other, and answered. A tool that fails tells
-// the model so, in the words of its error. The tools are among the parts, or among those of the session.
+// RunTools makes a conversation in which the calls of the model are carried out, one after the other, and answered. The tools are among the
+// parts, or among those of the session. Each answer is a turn with the whole conversation, so it can be tried again, or go to another router,
+// like any turn. It begins when its events or text are asked for.
 func RunTools(ctx context.Context, c Chatter, parts ...Part) *ToolRun {
 	return &ToolRun{ctx: ctx, chatter: c, request: c.newRequest(parts)}
 }
 
-// Events gives the events of all turns. Leaving the loop early cancels the turn that runs.
+// Events gives the events of all turns, once. Leaving the loop early cancels the turn that runs.
 func (r *ToolRun) Events() iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
-		for range r.request.rounds {
-			r.turn = r.chatter.start(r.ctx, r.nextRequest())
-			for event, err := range r.turn.Events() {
-				if !yield(event, err) || err != nil {
-					return
-				}
-			}
-			calls, err := r.close()
+		for round := 1; r.ask(yield); round++ {
+			calls, err := r.calls(round)
 			if err != nil {
 				yield(nil, err)
+				return
 			}
-			if err != nil || len(calls) == 0 {
+			if len(calls) == 0 {
 				return
 			}
 			r.carryOut(calls)
 		}
-		yield(nil, &Error{Code: codes.Aborted, Reason: ReasonTooManyRounds, Message: "the model goes on calling tools"})
 	}
+}
+
+// ask has one turn, and tells whether it came to its end.
+func (r *ToolRun) ask(yield func(*Event, error) bool) bool {
+	r.turn = r.chatter.start(r.ctx, r.nextRequest())
+	defer r.addUsage()
+	for event, err := range r.turn.Events() {
+		if !yield(event, err) || err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Text waits for the end, and gives the text of the last answer.
@@ -61,7 +71,7 @@ func (r *ToolRun) Text() (string, error) {
 // Messages is what the conversation has gained: calls, their results, and the answer.
 func (r *ToolRun) Messages() Messages { return r.added }
 
-// Usage counts the tokens of all turns that have ended.
+// Usage counts the tokens of all turns.
 func (r *ToolRun) Usage() *Usage { return &r.usage }
 
 // FinishReason says why the last turn ended.
@@ -80,16 +90,23 @@ func (r *ToolRun) nextRequest() *request {
 	return &next
 }
 
-// close takes the answer of a turn that has ended, and gives the calls to carry out.
-func (r *ToolRun) close() ([]ToolCall, error) {
-	r.usage.PromptTokens += r.turn.Usage().GetPromptTokens()
-	r.usage.CompletionTokens += r.turn.Usage().GetCompletionTokens()
-	r.usage.CachedTokens += r.turn.Usage().GetCachedTokens()
+func (r *ToolRun) addUsage() {
+	usage := r.turn.Usage()
+	r.usage.PromptTokens += usage.GetPromptTokens()
+	r.usage.CompletionTokens += usage.GetCompletionTokens()
+	r.usage.CachedTokens += usage.GetCachedTokens()
+}
+
+// calls takes the answer of this round's turn, and gives the calls in it.
+func (r *ToolRun) calls(round int) ([]ToolCall, error) {
 	calls := r.turn.ToolCalls()
-	if len(calls) > 0 && r.turn.FinishReason() != FinishToolCalls {
-		return nil, dataLost(ReasonOutputIncomplete, "the answer was cut within a call")
-	}
 	r.added = append(r.added, Assistant(r.turn.text(), calls...))
+	switch {
+	case len(calls) > 0 && r.turn.FinishReason() != FinishToolCalls:
+		return nil, dataLost(ReasonOutputIncomplete, "the answer was cut within a call")
+	case len(calls) > 0 && round >= r.request.rounds:
+		return nil, &Error{Code: codes.Aborted, Reason: ReasonTooManyRounds, Message: "the model called tools in each round"}
+	}
 	return calls, nil
 }
 
@@ -103,11 +120,20 @@ func (r *ToolRun) carryOut(calls []ToolCall) {
 func (r *ToolRun) result(call ToolCall) string {
 	tool, known := r.request.tools[call.Name]
 	if !known || tool.Run == nil {
-		return "error: there is no such tool"
+		return failureText("there is no such tool")
 	}
 	text, err := tool.Run(r.ctx, call.Arguments)
+	if failed, ok := errors.AsType[ToolFailed](err); ok {
+		return failureText(string(failed))
+	}
 	if err != nil {
-		return "error: " + err.Error()
+		slog.ErrorContext(r.ctx, "tool failed", "tool", call.Name, "error", err)
+		return failureText("the tool failed")
 	}
 	return text
+}
+
+func failureText(message string) string {
+	text, _ := json.Marshal(map[string]string{"error": message})
+	return string(text)
 }

@@ -73,6 +73,8 @@ func (s *Session) startTurn(ctx context.Context, r *request, release func()) *Tu
 	turn := &Turn{ctx: ctx, session: s, request: r, release: release, attempt: newAttempt(r.spec)}
 	if fault := r.check(); fault != nil {
 		turn.end(fault)
+	} else if ctx.Err() != nil {
+		turn.end(contextEnded(ctx))
 	} else {
 		turn.begin()
 	}

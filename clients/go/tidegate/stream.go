@@ -32,6 +32,7 @@ type stream struct {
 	sequence  uint64 // of the latest frame
 	resumeFor time.Duration
 	loss      *Error      // nil while all is well
+	tries     int         // to resume it, that have failed since
 	limit     *time.Timer // what ends it when it is to be resumed, or to close
 	leaving   bool        // takes no more turns
 	closed    bool        // by the caller

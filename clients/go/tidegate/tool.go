@@ -1,6 +1,7 @@
 package tidegate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -21,6 +22,11 @@ type Tool struct {
 	fault *Error
 }
 
+// ToolFailed is an error of a tool that tells the model what went wrong. Of other errors the model learns only that the tool failed.
+type ToolFailed string
+
+func (e ToolFailed) Error() string { return string(e) }
+
 // NewTool makes a tool of a function whose arguments are a struct. What the function returns as a string is the result as it is, all else as
 // JSON; see [Schema] for the struct.
 func NewTool[A, R any](name, description string, run func(ctx context.Context, arguments A) (R, error)) Tool {
@@ -31,8 +37,8 @@ func NewTool[A, R any](name, description string, run func(ctx context.Context, a
 	}
 	tool.Run = func(ctx context.Context, text string) (string, error) {
 		var arguments A
-		if err := json.Unmarshal([]byte(text), &arguments); err != nil {
-			return "", err
+		if err := json.Unmarshal([]byte(cmp.Or(text, "{}")), &arguments); err != nil {
+			return "", ToolFailed("arguments: " + err.Error())
 		}
 		result, err := run(ctx, arguments)
 		if err != nil {

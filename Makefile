@@ -8,6 +8,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PROTOS := $(shell find protos/tidegate -name '*.proto')
 GENERATED := clients/python
+GO := $(firstword $(shell command -v go) $(wildcard /usr/local/go/bin/go))
 
 .PHONY: help
 help: ## Show this list
@@ -56,6 +57,23 @@ check-protos: protos ## Lint the protos, check for breaking changes, and that ge
 	@if git rev-parse --quiet --verify 'HEAD^:protos' >/dev/null; then $(BIN)/buf breaking --against '.git#ref=HEAD^'; fi
 	@git diff --exit-code --stat -- $(GENERATED)/tidegate/v1 \
 	  || { echo "generated code is not current: commit what 'make protos' made" >&2; exit 1; }
+
+.PHONY: sdks
+sdks: sdk-go ## Generate the SDKs' code from protos/
+
+.PHONY: test-sdks
+test-sdks: test-sdk-go ## The SDKs' tests, and the table of cases that they share
+
+.PHONY: sdk-go
+sdk-go: install
+	$(if $(GO),cd clients/go && PATH=$(dir $(GO)):$$PATH ../../$(BIN)/buf generate,$(call skip,Go SDK,Go))
+
+.PHONY: test-sdk-go
+test-sdk-go: sdk-go
+	$(if $(GO),clients/go/check $(GO),$(call skip,Go SDK,Go))
+
+# $(call skip,WHAT,TOOL): said loudly, not failed.
+skip = @echo "SKIPPED: $(1): there is no $(2) on this machine" >&2
 
 .PHONY: lint
 lint: install ## ruff and mypy

@@ -42,10 +42,7 @@ type Client struct {
 // NewClient makes a client for a router, `host:port`, or whatever else gRPC takes for a target. It does not connect yet.
 func NewClient(target string, options ...ClientOption) (*Client, error) {
 	c := &config{}
-	if key := os.Getenv(keyVariable); key != "" {
-		WithKey(key)(c)
-	}
-	for _, option := range options {
+	for _, option := range append([]ClientOption{WithKey(os.Getenv(keyVariable))}, options...) {
 		option(c)
 	}
 	dial, err := c.dialOptions(target)

@@ -68,9 +68,9 @@ test-sdks: test-sdk-go ## The SDKs' tests, and the table of cases that they shar
 sdk-go: install
 	$(if $(GO),cd clients/go && PATH=$(dir $(GO)):$$PATH ../../$(BIN)/buf generate,$(call skip,Go SDK,Go))
 
-.PHONY: test-sdk-go
+.PHONY: test-sdk-go # with RACE=-race the race detector looks on
 test-sdk-go: sdk-go
-	$(if $(GO),clients/go/check $(GO),$(call skip,Go SDK,Go))
+	$(if $(GO),clients/go/check $(GO) $(RACE),$(call skip,Go SDK,Go))
 
 # $(call skip,WHAT,TOOL): said loudly, not failed.
 skip = @echo "SKIPPED: $(1): there is no $(2) on this machine" >&2

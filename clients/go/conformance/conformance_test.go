@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 func playCase(t *testing.T, h *harness, c testCase) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	p := &player{harness: h, played: c}
+	p := &player{harness: h, played: c, ran: []toolCall{}}
 	var run struct{ Marker, Traceparent string }
 	must(t, h.post("/begin", map[string]string{"case": c.Name}, &run))
 	p.marker, p.traceparent = run.Marker, run.Traceparent

@@ -31,7 +31,6 @@ func startHarness(t *testing.T) *harness {
 	command := exec.CommandContext(t.Context(), python, "-m", "tests.conformance.serve")
 	command.Dir = root
 	command.Env = append(os.Environ(), "PYTHONPATH=tests/bench/triton:clients/python:.")
-	command.Stderr = os.Stderr
 	input, err := command.StdinPipe()
 	must(t, err)
 	output, err := command.StdoutPipe()

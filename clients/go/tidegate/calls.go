@@ -30,7 +30,7 @@ func (s *stream) converse(setup *tidegatev1.Setup, options ...grpc.CallOption) e
 		return err
 	}
 	defer s.client.links.release(link)
-	call, err := tidegatev1.NewChatServiceClient(link.conn).Converse(s.ctx, options...)
+	call, err := tidegatev1.NewChatServiceClient(link.conn).Converse(s.client.addHeaders(s.ctx), options...)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (s *stream) isResumable(err error) (tries int, resumable bool) {
 // heard notes that the router answers.
 func (s *stream) heard() {
 	if s.loss != nil && !s.closed {
-		s.limit.Stop()
+		s.unlimit()
 	}
 	s.loss = nil
 }
@@ -136,9 +136,7 @@ func (s *stream) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	if s.limit != nil {
-		s.limit.Stop()
-	}
+	s.unlimit()
 	reason := s.reason(err)
 	if reason.Reason == reasonDraining {
 		s.client.links.retire(s.link)
@@ -175,4 +173,4 @@ func passedOver() *Error {
 const reasonDraining = "DRAINING"
 
 // lostReasons are those with which a try to resume ends for good.
-var lostReasons = []string{ReasonStreamLost, "STREAM_UNKNOWN", "RESUME_GAP"}
+var lostReasons = []string{ReasonStreamLost, "STREAM_UNKNOWN", "STREAM_TAKEN", "RESUME_GAP"}

@@ -2,8 +2,10 @@ package tidegate
 
 import (
 	"context"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,6 +68,7 @@ func (c *config) dialOptions(target string) ([]grpc.DialOption, error) {
 	}
 	own := []grpc.DialOption{
 		grpc.WithDisableRetry(), // a turn costs money; what is tried again is decided where the reason is known
+		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("tidegate-go"),
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
 		// A connection that is dead without saying so must be found within the time that a stream waits to be resumed.
@@ -88,9 +91,12 @@ func (c *Client) Chat(ctx context.Context, parts ...Part) *Turn {
 func (c *Client) Session(ctx context.Context, parts ...Part) *Session {
 	s := &Session{client: c, ctx: ctx, parts: parts, resumeFor: newRequest(parts).resumeFor}
 	c.mu.Lock()
-	s.closed = c.closed
+	defer c.mu.Unlock()
+	if c.closed {
+		s.closed = true
+		return s
+	}
 	c.sessions[s] = struct{}{}
-	c.mu.Unlock()
 	s.watch()
 	return s
 }
@@ -99,10 +105,7 @@ func (c *Client) Session(ctx context.Context, parts ...Part) *Session {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	sessions := make([]*Session, 0, len(c.sessions))
-	for s := range c.sessions {
-		sessions = append(sessions, s)
-	}
+	sessions := slices.Collect(maps.Keys(c.sessions))
 	c.mu.Unlock()
 	for _, s := range sessions {
 		s.shut()
@@ -128,19 +131,14 @@ func (c *Client) forget(s *Session) {
 	c.mu.Unlock()
 }
 
-// callContext is what the calls of a stream run under: the values of the caller's context and headers, but not its end, because a stream
-// that can be resumed outlives its call, and its turns must be cancelled first. The deadline tells the router what the caller waits for.
-func (c *Client) callContext(ctx context.Context) (context.Context, context.CancelFunc) {
+// addHeaders is asked for each call, so what is injected is fresh.
+func (c *Client) addHeaders(ctx context.Context) context.Context {
 	headers := map[string]string{}
 	for _, inject := range c.inject {
 		inject(ctx, headers)
 	}
-	own := context.WithoutCancel(ctx)
 	for name, value := range headers {
-		own = metadata.AppendToOutgoingContext(own, name, value)
+		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		return context.WithDeadline(own, deadline.Add(closeGrace))
-	}
-	return context.WithCancel(own)
+	return ctx
 }

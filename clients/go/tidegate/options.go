@@ -19,7 +19,8 @@ type config struct {
 	dial      []grpc.DialOption
 }
 
-// WithKey authenticates with an API key. Without it, or a token, the key is taken from TIDEGATE_KEY in the environment; an empty one is none.
+// WithKey authenticates with an API key. Without it, or a token, the key is taken from TIDEGATE_KEY in the environment; an empty one is
+// none.
 func WithKey(key string) ClientOption {
 	if key == "" {
 		return func(c *config) { c.bearer = nil }

@@ -12,8 +12,8 @@ import (
 // longestPause is the longest that a turn waits to be tried again. A router that asks for more leaves the decision to the caller.
 const longestPause = 10 * time.Second
 
-// budget is what a client has for further tries of its turns: some at the beginning, and one more for each ten turns that are answered. In an
-// outage it is soon used up, and then each turn is tried once.
+// budget is what a client has for further tries of its turns: some at the beginning, and one more for each ten turns that are answered. In
+// an outage it is soon used up, and then each turn is tried once.
 type budget struct {
 	mu    sync.Mutex
 	spent float64

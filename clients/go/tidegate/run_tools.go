@@ -20,11 +20,12 @@ type ToolRun struct {
 	turn    *Turn
 	added   Messages
 	usage   Usage
+	err     error
 }
 
-// RunTools makes a conversation in which the calls of the model are carried out, one after the other, and answered. The tools are among the
-// parts, or among those of the session. Each answer is a turn with the whole conversation, so it can be tried again, or go to another router,
-// like any turn. It begins when its events or text are asked for.
+// RunTools makes a conversation in which the calls of the model are carried out, one after the other, and answered. The tools are among
+// the parts, or among those of the session. Each answer is a turn with the whole conversation, so it can be tried again, or go to another
+// router, like any turn. It begins when its events or text are asked for.
 func RunTools(ctx context.Context, c Chatter, parts ...Part) *ToolRun {
 	return &ToolRun{ctx: ctx, chatter: c, request: c.newRequest(parts)}
 }
@@ -35,10 +36,10 @@ func (r *ToolRun) Events() iter.Seq2[*Event, error] {
 		for round := 1; r.ask(yield); round++ {
 			calls, err := r.calls(round)
 			if err != nil {
+				r.err = err
 				yield(nil, err)
-				return
 			}
-			if len(calls) == 0 {
+			if err != nil || len(calls) == 0 {
 				return
 			}
 			r.carryOut(calls)
@@ -60,10 +61,12 @@ func (r *ToolRun) ask(yield func(*Event, error) bool) bool {
 
 // Text waits for the end, and gives the text of the last answer.
 func (r *ToolRun) Text() (string, error) {
-	for _, err := range r.Events() {
-		if err != nil {
-			return "", err
+	if r.turn == nil {
+		for range r.Events() { // an error stays with the run or its turn
 		}
+	}
+	if r.err != nil {
+		return "", r.err
 	}
 	return r.turn.Text(r.ctx)
 }

@@ -43,10 +43,11 @@ func TestSchema(t *testing.T) {
 		`"address":{"type":"string"},` +
 		`"seal":{"type":"string"},` +
 		`"rest":{},` +
-		`"parts":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string","description":"As people there say it."}},` +
-		`"required":["name"],"additionalProperties":false}},` +
+		`"parts":{"type":"array","items":{"type":"object","properties":{` +
+		`"name":{"type":"string","description":"As people there say it."}},"required":["name"],"additionalProperties":false}},` +
 		`"big":{"type":"boolean"}},` +
-		`"required":["name","kind","people","corner","rivers","Founded","address","seal","rest","parts","big"],"additionalProperties":false}`
+		`"required":["name","kind","people","corner","rivers","Founded","address","seal","rest","parts","big"],` +
+		`"additionalProperties":false}`
 	got, err := Schema[everything]()
 	if err != nil || got != want {
 		t.Errorf("%v\n%s\nnot\n%s", err, got, want)

@@ -44,10 +44,20 @@ type converse = grpc.BidiStreamingClient[tidegatev1.ConverseRequest, tidegatev1.
 // newStream begins with an attempt.
 func newStream(ctx context.Context, c *Client, resumeFor time.Duration, first *attempt) *stream {
 	s := &stream{client: c, resumeFor: resumeFor, running: map[uint32]*attempt{}, done: make(chan struct{})}
-	s.ctx, s.cancel = c.callContext(ctx)
+	s.ctx, s.cancel = callContext(ctx)
 	s.enter(first)
 	c.streams.Go(s.run)
 	return s
+}
+
+// callContext is what the calls of a stream run under: the values of the caller's context but not its end, because a stream that can be
+// resumed outlives its call, so its turns must be cancelled first. The deadline tells the router how long the caller waits.
+func callContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	own := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(own, deadline.Add(closeGrace))
+	}
+	return context.WithCancel(own)
 }
 
 // enter gives an attempt its number.
@@ -129,12 +139,16 @@ func (s *stream) inOrder() []*attempt {
 	return attempts
 }
 
-// limitTo ends the stream after this time, if not earlier.
+// limitTo ends the stream after this time.
 func (s *stream) limitTo(d time.Duration) {
-	if s.limit != nil && !s.limit.Stop() {
-		return
-	}
+	s.unlimit()
 	s.limit = time.AfterFunc(d, s.cancel)
+}
+
+func (s *stream) unlimit() {
+	if s.limit != nil {
+		s.limit.Stop()
+	}
 }
 
 // take hands out a frame's events.

@@ -27,8 +27,8 @@ type ToolFailed string
 
 func (e ToolFailed) Error() string { return string(e) }
 
-// NewTool makes a tool of a function whose arguments are a struct. What the function returns as a string is the result as it is, all else as
-// JSON; see [Schema] for the struct.
+// NewTool makes a tool of a function whose arguments are a struct; see [Schema]. What the function returns as a string is the result as it
+// is, all else as JSON.
 func NewTool[A, R any](name, description string, run func(ctx context.Context, arguments A) (R, error)) Tool {
 	schema, err := Schema[A]()
 	tool := Tool{Name: name, Description: description, Parameters: schema}

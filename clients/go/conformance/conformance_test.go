@@ -37,11 +37,19 @@ func playCase(t *testing.T, h *harness, c testCase) {
 	for i, turn := range c.Turns {
 		compare(t, turn.See, seen[i])
 	}
-	var end struct{ Faults []string }
+	var end struct {
+		Faults          []string
+		Calls           int
+		CancelledAfterS *float64 `json:"cancelled_after_s"`
+	}
 	must(t, h.post("/end", map[string]string{"marker": p.marker}, &end))
 	for _, fault := range end.Faults {
 		t.Error("workers: " + fault)
 	}
+	if end.CancelledAfterS != nil {
+		t.Logf("cancelled at the worker after %.0f ms", *end.CancelledAfterS*1000)
+	}
+	t.Logf("%d calls of workers", end.Calls)
 }
 
 // compare checks what the table tells; of errors, that there is one only where it does.

@@ -59,10 +59,10 @@ check-protos: protos ## Lint the protos, check for breaking changes, and that ge
 	  || { echo "generated code is not current: commit what 'make protos' made" >&2; exit 1; }
 
 .PHONY: sdks
-sdks: sdk-go ## Generate the SDKs' code from protos/
+sdks: sdk-go
 
 .PHONY: test-sdks
-test-sdks: test-sdk-go ## The SDKs' tests, and the table of cases that they share
+test-sdks: test-sdk-go
 
 .PHONY: sdk-go
 sdk-go: install

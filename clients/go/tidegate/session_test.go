@@ -2,8 +2,11 @@ package tidegate_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +14,9 @@ import (
 	"tidegate.dev/sdk/go/internal/testrouter"
 	"tidegate.dev/sdk/go/tidegate"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -103,6 +108,31 @@ func TestHeaders(t *testing.T) {
 		if got := headers.Get(name); len(got) != 1 || got[0] != want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// Over TLS a key goes anywhere, to a router whose certificate is trusted.
+func TestTLS(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // for its certificate
+	defer web.Close()
+	router, err := testrouter.Start(echo, grpc.Creds(credentials.NewServerTLSFromCert(&web.TLS.Certificates[0])))
+	must(t, err)
+	defer router.Stop()
+	trusting := web.Client().Transport.(*http.Transport).TLSClientConfig
+	for _, c := range []struct {
+		config *tls.Config
+		reason string
+	}{{trusting, ""}, {nil, tidegate.ReasonUnreachable}} {
+		client, err := tidegate.NewClient(router.Target, tidegate.WithTLS(c.config), tidegate.WithKey("tg_k"))
+		must(t, err)
+		_, err = client.Chat(t.Context(), tidegate.User("hi")).Text(t.Context())
+		if e, _ := errors.AsType[*tidegate.Error](err); (e == nil) != (c.reason == "") || e != nil && e.Reason != c.reason {
+			t.Error(err)
+		}
+		must(t, client.Close())
+	}
+	if key := router.Seen().Headers[0].Get("authorization"); len(key) != 1 || key[0] != "Bearer tg_k" {
+		t.Error(key)
 	}
 }
 

@@ -36,12 +36,12 @@ type Router struct {
 }
 
 // Start runs a router, until Stop.
-func Start(play Play) (*Router, error) {
+func Start(play Play, options ...grpc.ServerOption) (*Router, error) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{Target: inner.Addr().String(), play: play, server: grpc.NewServer(), listener: &listener{Listener: inner}}
+	r := &Router{Target: inner.Addr().String(), play: play, server: grpc.NewServer(options...), listener: &listener{Listener: inner}}
 	tidegatev1.RegisterChatServiceServer(r.server, r)
 	go r.server.Serve(r.listener)
 	return r, nil

@@ -26,6 +26,7 @@ export {
   type MessageInit,
   type SamplingOptions,
   system,
+  type ToolChoice,
   toolResult,
   type TurnOptions,
   user,

@@ -9,6 +9,8 @@ import {
   Role,
   type SamplingSchema,
   type ToolCall,
+  type ToolChoiceSchema,
+  ToolMode,
   type ToolSchema,
   type TurnSpec,
   TurnSpecSchema,
@@ -30,6 +32,9 @@ export type SamplingOptions = Omit<Exclude<MessageInitShape<typeof SamplingSchem
 /** A JSON schema, as an object. */
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
+/** Which of a turn's tools the model calls. */
+export type ToolChoice = "auto" | "none" | "required" | { readonly tool: string };
+
 /** Options of one turn. `T` is the type of a structured answer. */
 export interface TurnOptions<T = unknown> {
   /** Model name; the session's or router's default when left out. */
@@ -43,6 +48,10 @@ export interface TurnOptions<T = unknown> {
   readonly stop?: readonly string[] | undefined;
   /** Tools the model may call; `runTools` also runs them. */
   readonly tools?: readonly MessageInitShape<typeof ToolSchema>[] | undefined;
+  /** Which of them it calls: `"auto"` as it likes, `"none"`, one of any of them by all means, or the named one. */
+  readonly toolChoice?: ToolChoice | undefined;
+  /** Whether one answer may hold several calls; it may when left out. */
+  readonly parallelToolCalls?: boolean | undefined;
   /** JSON schema that the answer conforms to, token by token. */
   readonly schema?: JsonSchema | undefined;
   /** Makes the caller's type of the answer's JSON: a function, or an object with `parse`, as zod's schemas are. For `turn.value()`. */
@@ -100,6 +109,8 @@ export function toSpec(input: Input, options: TurnOptions, maxWaitMs: number | u
       sampling: options.sampling && toSampling(options.sampling),
       maxOutputTokens: options.maxOutputTokens,
       minOutputTokens: options.minOutputTokens,
+      toolChoice: options.toolChoice && toToolChoice(options.toolChoice),
+      parallelToolCalls: options.parallelToolCalls,
       responseFormat: toFormat(options),
       priority: options.priority,
       maxWait: maxWaitMs === undefined ? undefined : toDuration(maxWaitMs),
@@ -110,6 +121,11 @@ export function toSpec(input: Input, options: TurnOptions, maxWaitMs: number | u
 /** Sampling as the API has it. */
 export function toSampling({ seed, ...rest }: SamplingOptions): MessageInitShape<typeof SamplingSchema> {
   return seed === undefined ? rest : { ...rest, seed: BigInt(seed) };
+}
+
+function toToolChoice(choice: ToolChoice): MessageInitShape<typeof ToolChoiceSchema> {
+  if (typeof choice === "object") return { choice: { case: "tool", value: choice.tool } };
+  return { choice: { case: "mode", value: { auto: ToolMode.AUTO, none: ToolMode.NONE, required: ToolMode.REQUIRED }[choice] } };
 }
 
 function toFormat({ schema, responseFormat }: TurnOptions): MessageInitShape<typeof ResponseFormatSchema> | undefined {

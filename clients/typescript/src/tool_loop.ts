@@ -52,12 +52,17 @@ export class ToolLoop implements AsyncIterable<TurnEvent> {
   async *[Symbol.asyncIterator](): AsyncGenerator<TurnEvent, void, undefined> {
     if (this.#iterated) throw new TypeError("a tools loop can be iterated once");
     this.#iterated = true;
-    const { tools, maxRounds = DEFAULT_ROUNDS, timeoutMs = Infinity, ...options } = this.#options;
+    const { tools, maxRounds = DEFAULT_ROUNDS, timeoutMs = Infinity, toolChoice, ...options } = this.#options;
     const until = performance.now() + timeoutMs;
     await using session = this.#open();
     for (let round = 1; ; round++) {
       const left = until - performance.now();
-      const turn = session.start(this.#messages, { ...options, tools: describe(tools), ...(left < Infinity && { timeoutMs: left }) });
+      const turn = session.start(this.#messages, {
+        ...options,
+        tools: describe(tools),
+        toolChoice: round === 1 ? toolChoice : undefined, // a call that is forced is forced once
+        timeoutMs: left < Infinity ? left : undefined,
+      });
       yield* this.#read(turn);
       if (turn.toolCalls.length === 0) return;
       if (turn.finishReason !== FinishReason.TOOL_CALLS) throw outputIncomplete("the answer ended in the middle of a tool call");

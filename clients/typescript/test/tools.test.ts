@@ -64,3 +64,16 @@ test("leaving the loop cancels the turn that runs", async () => {
   for await (const event of client.runTools("hi", { tools: { double } })) if (event.case === "textDelta") break;
   assert.deepEqual(router.cancelled, [1]);
 });
+
+test("a call that is forced is forced in the first round only", async () => {
+  await using router = await FakeRouter.start(callsOnce("double", '{"n": 2}'));
+  await using client = new Client(router.target);
+  await client.runTools("hi", { tools: { double }, toolChoice: { tool: "double" }, parallelToolCalls: false }).text();
+  assert.deepEqual(
+    router.turns.map(({ spec }) => [spec!.toolChoice?.choice.value, spec!.parallelToolCalls]),
+    [
+      ["double", false],
+      [undefined, false],
+    ],
+  );
+});

@@ -8,6 +8,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PROTOS := $(shell find protos/tidegate -name '*.proto')
 GENERATED := clients/python
+TS := clients/typescript
+NPM := $(shell command -v npm)
 GO := $(firstword $(shell command -v go) $(wildcard /usr/local/go/bin/go))
 
 .PHONY: help
@@ -42,27 +44,26 @@ protos: install ## Generate the Python stubs from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iprotos --grpc_python_out=$(GENERATED) $(filter %_service.proto,$(PROTOS))
 
 .PHONY: sdks
-sdks: protos ## Generate the stubs of all SDKs from protos/
+sdks: protos sdk-ts sdk-go ## Generate the stubs of all SDKs from protos/
 
 .PHONY: test-sdks
-test-sdks: test-sdk-py ## Every SDK against the table of tests/conformance; one whose toolchain is missing is skipped loudly
+test-sdks: test-sdk-py test-sdk-ts test-sdk-go ## Every SDK against the table of tests/conformance; one whose toolchain is missing is skipped loudly
 
 .PHONY: test-sdk-py
 test-sdk-py: install
 	$(BIN)/pytest -m "not slow" tests/conformance
 
-.PHONY: check-protos
-check-protos: protos ## Lint the protos, check for breaking changes, and that generated code is current
-	$(BIN)/buf lint
-	@if git rev-parse --quiet --verify 'HEAD^:protos' >/dev/null; then $(BIN)/buf breaking --against '.git#ref=HEAD^'; fi
-	@git diff --exit-code --stat -- $(GENERATED)/tidegate/v1 \
-	  || { echo "generated code is not current: commit what 'make protos' made" >&2; exit 1; }
+.PHONY: sdk-ts
+sdk-ts: install $(if $(NPM),$(TS)/node_modules/.package-lock.json)
+	$(if $(NPM),$(BIN)/buf generate --template $(TS)/buf.gen.yaml && cd $(TS) && npm run --silent build,$(call skip,TypeScript SDK,Node.js))
 
-.PHONY: sdks
-sdks: sdk-go
+.PHONY: test-sdk-ts
+test-sdk-ts: sdk-ts
+	$(if $(NPM),cd $(TS) && $(call current,src/gen,sdk-ts) && npm test --silent,$(call skip,TypeScript SDK,Node.js))
 
-.PHONY: test-sdks
-test-sdks: test-sdk-go
+$(TS)/node_modules/.package-lock.json: $(TS)/package-lock.json
+	cd $(TS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 .PHONY: sdk-go
 sdk-go: install
@@ -74,6 +75,15 @@ test-sdk-go: sdk-go
 
 # $(call skip,WHAT,TOOL): said loudly, not failed.
 skip = @echo "SKIPPED: $(1): there is no $(2) on this machine" >&2
+# $(call current,FOLDER,VERB): generated code is what is committed.
+current = { git diff --exit-code --stat -- $(1) || { echo "generated code is not current: commit what 'make $(2)' made" >&2; exit 1; }; }
+
+.PHONY: check-protos
+check-protos: protos ## Lint the protos, check for breaking changes, and that generated code is current
+	$(BIN)/buf lint
+	@if git rev-parse --quiet --verify 'HEAD^:protos' >/dev/null; then $(BIN)/buf breaking --against '.git#ref=HEAD^'; fi
+	@git diff --exit-code --stat -- $(GENERATED)/tidegate/v1 \
+	  || { echo "generated code is not current: commit what 'make protos' made" >&2; exit 1; }
 
 .PHONY: lint
 lint: install ## ruff and mypy
@@ -88,32 +98,6 @@ test: lint check-protos ## All that a change needs, real Triton and model includ
 .PHONY: test-all
 test-all: lint check-protos ## The same and the slow remainder
 	$(BIN)/pytest
-
-TS := clients/typescript
-NPM := $(shell command -v npm)
-
-.PHONY: sdks
-sdks: sdk-ts
-
-.PHONY: test-sdks
-test-sdks: test-sdk-ts
-
-.PHONY: sdk-ts
-sdk-ts: install $(if $(NPM),$(TS)/node_modules/.package-lock.json)
-	$(if $(NPM),$(BIN)/buf generate --template $(TS)/buf.gen.yaml && cd $(TS) && npm run --silent build,$(call skip,TypeScript SDK,Node.js))
-
-.PHONY: test-sdk-ts
-test-sdk-ts: sdk-ts
-	$(if $(NPM),cd $(TS) && $(call current,src/gen,sdk-ts) && npm test --silent,$(call skip,TypeScript SDK,Node.js))
-
-$(TS)/node_modules/.package-lock.json: $(TS)/package-lock.json
-	cd $(TS) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
-	@touch $@
-
-# $(call skip,WHAT,TOOL): said loudly, not failed.
-skip = @echo "SKIPPED: $(1): there is no $(2) on this machine" >&2
-# $(call current,FOLDER,VERB): generated code is what is committed.
-current = { git diff --exit-code --stat -- $(1) || { echo "generated code is not current: commit what 'make $(2)' made" >&2; exit 1; }; }
 
 .PHONY: bench-engine
 bench-engine: install ## What the serving path leaves of the bare engine's throughput

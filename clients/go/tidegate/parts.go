@@ -123,6 +123,20 @@ func Format(format *tidegatev1.ResponseFormat) Setting {
 	return func(spec *tidegatev1.TurnSpec) { spec.ResponseFormat = format }
 }
 
+// ToolMode says whether the model calls tools. Without it the model decides.
+func ToolMode(mode tidegatev1.ToolMode) Setting {
+	return func(spec *tidegatev1.TurnSpec) {
+		spec.ToolChoice = &tidegatev1.ToolChoice{Choice: &tidegatev1.ToolChoice_Mode{Mode: mode}}
+	}
+}
+
+// ForceTool makes the model call this tool, once.
+func ForceTool(name string) Setting {
+	return func(spec *tidegatev1.TurnSpec) {
+		spec.ToolChoice = &tidegatev1.ToolChoice{Choice: &tidegatev1.ToolChoice_Tool{Tool: name}}
+	}
+}
+
 func sampling(set func(*tidegatev1.Sampling)) Setting {
 	return func(spec *tidegatev1.TurnSpec) {
 		if spec.Sampling == nil {

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"log/slog"
 
+	tidegatev1 "tidegate.dev/sdk/go/tidegate/v1"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 )
@@ -89,6 +91,9 @@ func (r *ToolRun) FinishReason() FinishReason {
 func (r *ToolRun) nextRequest() *request {
 	next := *r.request
 	next.spec = proto.CloneOf(r.request.spec)
+	if len(r.added) > 0 && next.spec.GetToolChoice().GetMode() != tidegatev1.ToolMode_TOOL_MODE_NONE {
+		next.spec.ToolChoice = nil // a call is forced once; what follows is up to the model
+	}
 	r.added.addTo(&next)
 	return &next
 }

@@ -51,6 +51,17 @@ func TestRunTools(t *testing.T) {
 	}
 }
 
+// A call that is forced is forced once.
+func TestForcedTool(t *testing.T) {
+	router, client := bench(t, calling("add", `{"a": 2, "b": 3}`))
+	_, err := tidegate.RunTools(t.Context(), client, tidegate.User("2 + 3?"), add, tidegate.ForceTool("add")).Text()
+	must(t, err)
+	specs := router.Seen().Specs
+	if specs[0].GetToolChoice().GetTool() != "add" || specs[1].GetToolChoice() != nil {
+		t.Error(specs)
+	}
+}
+
 // What goes wrong with a call is told to the model; the words of an unexpected error are not.
 func TestFailingTools(t *testing.T) {
 	cases := []struct {

@@ -128,12 +128,13 @@ type ConverseRequest_Start struct {
 }
 
 type ConverseRequest_Cancel struct {
-	// Cancels one running turn. Unknown and finished turns are ignored: the turn may have ended while this travelled.
+	// Cancels one running turn. Unknown and finished turns are ignored: the turn may have ended while this travelled. One that waits for
+	// tool results waits no longer.
 	Cancel *CancelTurn `protobuf:"bytes,3,opt,name=cancel,proto3,oneof"`
 }
 
 type ConverseRequest_ToolResults struct {
-	// Answers the tool calls of a turn that waits for them.
+	// Answers the tool calls of a turn that waits for them, and continues it.
 	ToolResults *ToolResults `protobuf:"bytes,4,opt,name=tool_results,json=toolResults,proto3,oneof"`
 }
 
@@ -379,9 +380,9 @@ func (x *CancelTurn) GetTurn() uint32 {
 // ToolResults gives the results of tool calls that a turn made.
 type ToolResults struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the turn that waits.
+	// Number of the turn that waits. One that has ended and does not wait, or no longer, fails with TURN_UNKNOWN.
 	Turn uint32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
-	// One result for each call.
+	// One result for each call, in any order. If not, the turn fails with FIELD_INVALID, and goes on waiting for the right ones.
 	Results       []*ToolResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -599,7 +600,9 @@ type CompleteResponse struct {
 	// Where it ran.
 	Started *Started `protobuf:"bytes,4,opt,name=started,proto3" json:"started,omitempty"`
 	// Log probabilities of its tokens, when asked for.
-	Logprobs      []*TokenLogprob `protobuf:"bytes,5,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Logprobs []*TokenLogprob `protobuf:"bytes,5,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// Its tool calls, when finish_reason is FINISH_REASON_TOOL_CALLS; calls that are not whole are left out.
+	ToolCalls     []*ToolCall `protobuf:"bytes,6,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,6 +668,13 @@ func (x *CompleteResponse) GetStarted() *Started {
 func (x *CompleteResponse) GetLogprobs() []*TokenLogprob {
 	if x != nil {
 		return x.Logprobs
+	}
+	return nil
+}
+
+func (x *CompleteResponse) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
 	}
 	return nil
 }
@@ -767,7 +777,11 @@ type CountTokensRequest struct {
 	// Model whose tokenizer and chat template count. Empty: the default model.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// The conversation, as in TurnSpec.
-	Messages      []*Message `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	Messages []*Message `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Tools, as in TurnSpec; they are part of the prompt.
+	Tools []*Tool `protobuf:"bytes,3,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Which of them the model calls, as in TurnSpec; a forced call's beginning is part of the prompt.
+	ToolChoice    *ToolChoice `protobuf:"bytes,4,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -812,6 +826,20 @@ func (x *CountTokensRequest) GetModel() string {
 func (x *CountTokensRequest) GetMessages() []*Message {
 	if x != nil {
 		return x.Messages
+	}
+	return nil
+}
+
+func (x *CountTokensRequest) GetTools() []*Tool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *CountTokensRequest) GetToolChoice() *ToolChoice {
+	if x != nil {
+		return x.ToolChoice
 	}
 	return nil
 }
@@ -908,20 +936,25 @@ const file_tidegate_v1_chat_service_proto_rawDesc = "" +
 	"\x06events\x18\x01 \x03(\v2\x12.tidegate.v1.EventR\x06events\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"<\n" +
 	"\x0fCompleteRequest\x12)\n" +
-	"\x04spec\x18\x01 \x01(\v2\x15.tidegate.v1.TurnSpecR\x04spec\"\xf7\x01\n" +
+	"\x04spec\x18\x01 \x01(\v2\x15.tidegate.v1.TurnSpecR\x04spec\"\xad\x02\n" +
 	"\x10CompleteResponse\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12>\n" +
 	"\rfinish_reason\x18\x02 \x01(\x0e2\x19.tidegate.v1.FinishReasonR\ffinishReason\x12(\n" +
 	"\x05usage\x18\x03 \x01(\v2\x12.tidegate.v1.UsageR\x05usage\x12.\n" +
 	"\astarted\x18\x04 \x01(\v2\x14.tidegate.v1.StartedR\astarted\x125\n" +
-	"\blogprobs\x18\x05 \x03(\v2\x19.tidegate.v1.TokenLogprobR\blogprobs\":\n" +
+	"\blogprobs\x18\x05 \x03(\v2\x19.tidegate.v1.TokenLogprobR\blogprobs\x124\n" +
+	"\n" +
+	"tool_calls\x18\x06 \x03(\v2\x15.tidegate.v1.ToolCallR\ttoolCalls\":\n" +
 	"\rStreamRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.tidegate.v1.TurnSpecR\x04spec\"<\n" +
 	"\x0eStreamResponse\x12*\n" +
-	"\x06events\x18\x01 \x03(\v2\x12.tidegate.v1.EventR\x06events\"\\\n" +
+	"\x06events\x18\x01 \x03(\v2\x12.tidegate.v1.EventR\x06events\"\xbf\x01\n" +
 	"\x12CountTokensRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x120\n" +
-	"\bmessages\x18\x02 \x03(\v2\x14.tidegate.v1.MessageR\bmessages\"a\n" +
+	"\bmessages\x18\x02 \x03(\v2\x14.tidegate.v1.MessageR\bmessages\x12'\n" +
+	"\x05tools\x18\x03 \x03(\v2\x11.tidegate.v1.ToolR\x05tools\x128\n" +
+	"\vtool_choice\x18\x04 \x01(\v2\x17.tidegate.v1.ToolChoiceR\n" +
+	"toolChoice\"a\n" +
 	"\x13CountTokensResponse\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12%\n" +
 	"\x0econtext_tokens\x18\x02 \x01(\rR\rcontextTokens2\xba\x02\n" +
@@ -968,7 +1001,10 @@ var file_tidegate_v1_chat_service_proto_goTypes = []any{
 	(*Usage)(nil),               // 19: tidegate.v1.Usage
 	(*Started)(nil),             // 20: tidegate.v1.Started
 	(*TokenLogprob)(nil),        // 21: tidegate.v1.TokenLogprob
-	(*Message)(nil),             // 22: tidegate.v1.Message
+	(*ToolCall)(nil),            // 22: tidegate.v1.ToolCall
+	(*Message)(nil),             // 23: tidegate.v1.Message
+	(*Tool)(nil),                // 24: tidegate.v1.Tool
+	(*ToolChoice)(nil),          // 25: tidegate.v1.ToolChoice
 }
 var file_tidegate_v1_chat_service_proto_depIdxs = []int32{
 	1,  // 0: tidegate.v1.ConverseRequest.setup:type_name -> tidegate.v1.Setup
@@ -986,22 +1022,25 @@ var file_tidegate_v1_chat_service_proto_depIdxs = []int32{
 	19, // 12: tidegate.v1.CompleteResponse.usage:type_name -> tidegate.v1.Usage
 	20, // 13: tidegate.v1.CompleteResponse.started:type_name -> tidegate.v1.Started
 	21, // 14: tidegate.v1.CompleteResponse.logprobs:type_name -> tidegate.v1.TokenLogprob
-	16, // 15: tidegate.v1.StreamRequest.spec:type_name -> tidegate.v1.TurnSpec
-	17, // 16: tidegate.v1.StreamResponse.events:type_name -> tidegate.v1.Event
-	22, // 17: tidegate.v1.CountTokensRequest.messages:type_name -> tidegate.v1.Message
-	0,  // 18: tidegate.v1.ChatService.Converse:input_type -> tidegate.v1.ConverseRequest
-	8,  // 19: tidegate.v1.ChatService.Complete:input_type -> tidegate.v1.CompleteRequest
-	10, // 20: tidegate.v1.ChatService.Stream:input_type -> tidegate.v1.StreamRequest
-	12, // 21: tidegate.v1.ChatService.CountTokens:input_type -> tidegate.v1.CountTokensRequest
-	7,  // 22: tidegate.v1.ChatService.Converse:output_type -> tidegate.v1.ConverseResponse
-	9,  // 23: tidegate.v1.ChatService.Complete:output_type -> tidegate.v1.CompleteResponse
-	11, // 24: tidegate.v1.ChatService.Stream:output_type -> tidegate.v1.StreamResponse
-	13, // 25: tidegate.v1.ChatService.CountTokens:output_type -> tidegate.v1.CountTokensResponse
-	22, // [22:26] is the sub-list for method output_type
-	18, // [18:22] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	22, // 15: tidegate.v1.CompleteResponse.tool_calls:type_name -> tidegate.v1.ToolCall
+	16, // 16: tidegate.v1.StreamRequest.spec:type_name -> tidegate.v1.TurnSpec
+	17, // 17: tidegate.v1.StreamResponse.events:type_name -> tidegate.v1.Event
+	23, // 18: tidegate.v1.CountTokensRequest.messages:type_name -> tidegate.v1.Message
+	24, // 19: tidegate.v1.CountTokensRequest.tools:type_name -> tidegate.v1.Tool
+	25, // 20: tidegate.v1.CountTokensRequest.tool_choice:type_name -> tidegate.v1.ToolChoice
+	0,  // 21: tidegate.v1.ChatService.Converse:input_type -> tidegate.v1.ConverseRequest
+	8,  // 22: tidegate.v1.ChatService.Complete:input_type -> tidegate.v1.CompleteRequest
+	10, // 23: tidegate.v1.ChatService.Stream:input_type -> tidegate.v1.StreamRequest
+	12, // 24: tidegate.v1.ChatService.CountTokens:input_type -> tidegate.v1.CountTokensRequest
+	7,  // 25: tidegate.v1.ChatService.Converse:output_type -> tidegate.v1.ConverseResponse
+	9,  // 26: tidegate.v1.ChatService.Complete:output_type -> tidegate.v1.CompleteResponse
+	11, // 27: tidegate.v1.ChatService.Stream:output_type -> tidegate.v1.StreamResponse
+	13, // 28: tidegate.v1.ChatService.CountTokens:output_type -> tidegate.v1.CountTokensResponse
+	25, // [25:29] is the sub-list for method output_type
+	21, // [21:25] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_tidegate_v1_chat_service_proto_init() }

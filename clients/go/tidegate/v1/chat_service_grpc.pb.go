@@ -44,26 +44,37 @@ type ChatServiceClient interface {
 	// complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine. A stream that ends
 	// without a turn's `finished` has not completed that turn.
 	//
+	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
+	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
+	// another turn. A forced call is forced once: what follows is up to the model. Nothing obliges the caller to answer: it may as well start
+	// a turn with messages of its own making. The stream keeps the newest turns that wait, as many as fit into the size of one message.
+	//
 	// Ends with:
+	//   - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED). They are checked again with each turn.
 	//   - INVALID_ARGUMENT: the first message is not `setup` (SETUP_MISSING), a second `setup` (SETUP_REPEATED), an empty message
 	//     (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
-	//     rise (TURN_NUMBER_INVALID), tool results for a turn that waits for none (TURN_UNKNOWN), or a bad default in `setup` (FIELD_INVALID).
+	//     rise (TURN_NUMBER_INVALID), tool results for a turn that runs or was never started (TURN_UNKNOWN), or a bad default in `setup`
+	//     (FIELD_INVALID).
 	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
 	//   - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
-	//   - UNAVAILABLE: the router is draining (DRAINING).
+	//   - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
 	//   - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.
 	Converse(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConverseRequest, ConverseResponse], error)
 	// Complete answers one turn in one message.
 	//
 	// Fails with:
-	// - INVALID_ARGUMENT: FIELD_INVALID, PROMPT_TOO_LONG, GUIDE_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE.
-	// - NOT_FOUND: MODEL_UNKNOWN.
-	// - UNIMPLEMENTED: an option this model or version does not serve (OPTION_UNSUPPORTED).
-	// - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING.
-	// - RESOURCE_EXHAUSTED: the worker has no room for this turn (WORKER_FULL).
-	// - DEADLINE_EXCEEDED: the caller's deadline passed; the turn is cancelled in the engine.
-	// - CANCELLED: the caller cancelled.
-	// - INTERNAL: a fault of the router or the engine (INTERNAL, ENGINE_FAILED).
+	//   - INVALID_ARGUMENT: FIELD_INVALID, PROMPT_TOO_LONG, GUIDE_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE.
+	//   - NOT_FOUND: MODEL_UNKNOWN.
+	//   - UNIMPLEMENTED: an option this model or version does not serve (OPTION_UNSUPPORTED).
+	//   - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED).
+	//   - PERMISSION_DENIED: the key is not for this model, or not for turns (PERMISSION_DENIED).
+	//   - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING; credentials,
+	//     limits or usage cannot be checked or recorded now (IDENTITY_UNKNOWN, QUOTA_UNAVAILABLE, LEDGER_FULL).
+	//   - RESOURCE_EXHAUSTED: a limit is used up (QUOTA_EXCEEDED, with google.rpc.QuotaFailure), the queue is full (QUEUE_FULL), the wait is too
+	//     long (QUEUE_TIMEOUT, DEADLINE_PASSED, DEADLINE_UNREACHABLE), or the worker has no room for this turn (WORKER_FULL).
+	//   - DEADLINE_EXCEEDED: the caller's deadline passed; the turn is cancelled in the engine.
+	//   - CANCELLED: the caller cancelled.
+	//   - INTERNAL: a fault of the router or the engine (INTERNAL, ENGINE_FAILED).
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
 	// Stream answers one turn with its events as they come. For callers that want no bidirectional stream, and for grpcurl.
 	//
@@ -71,7 +82,8 @@ type ChatServiceClient interface {
 	Stream(ctx context.Context, in *StreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponse], error)
 	// CountTokens tells how many tokens a turn's prompt has, exactly as the router would count it. Runs no model.
 	//
-	// Fails with INVALID_ARGUMENT (FIELD_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE), NOT_FOUND (MODEL_UNKNOWN) or INTERNAL.
+	// Fails with UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT (FIELD_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE), NOT_FOUND
+	// (MODEL_UNKNOWN), UNAVAILABLE (IDENTITY_UNKNOWN) or INTERNAL.
 	CountTokens(ctx context.Context, in *CountTokensRequest, opts ...grpc.CallOption) (*CountTokensResponse, error)
 }
 
@@ -152,26 +164,37 @@ type ChatServiceServer interface {
 	// complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine. A stream that ends
 	// without a turn's `finished` has not completed that turn.
 	//
+	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
+	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
+	// another turn. A forced call is forced once: what follows is up to the model. Nothing obliges the caller to answer: it may as well start
+	// a turn with messages of its own making. The stream keeps the newest turns that wait, as many as fit into the size of one message.
+	//
 	// Ends with:
+	//   - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED). They are checked again with each turn.
 	//   - INVALID_ARGUMENT: the first message is not `setup` (SETUP_MISSING), a second `setup` (SETUP_REPEATED), an empty message
 	//     (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
-	//     rise (TURN_NUMBER_INVALID), tool results for a turn that waits for none (TURN_UNKNOWN), or a bad default in `setup` (FIELD_INVALID).
+	//     rise (TURN_NUMBER_INVALID), tool results for a turn that runs or was never started (TURN_UNKNOWN), or a bad default in `setup`
+	//     (FIELD_INVALID).
 	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
 	//   - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
-	//   - UNAVAILABLE: the router is draining (DRAINING).
+	//   - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
 	//   - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.
 	Converse(grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]) error
 	// Complete answers one turn in one message.
 	//
 	// Fails with:
-	// - INVALID_ARGUMENT: FIELD_INVALID, PROMPT_TOO_LONG, GUIDE_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE.
-	// - NOT_FOUND: MODEL_UNKNOWN.
-	// - UNIMPLEMENTED: an option this model or version does not serve (OPTION_UNSUPPORTED).
-	// - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING.
-	// - RESOURCE_EXHAUSTED: the worker has no room for this turn (WORKER_FULL).
-	// - DEADLINE_EXCEEDED: the caller's deadline passed; the turn is cancelled in the engine.
-	// - CANCELLED: the caller cancelled.
-	// - INTERNAL: a fault of the router or the engine (INTERNAL, ENGINE_FAILED).
+	//   - INVALID_ARGUMENT: FIELD_INVALID, PROMPT_TOO_LONG, GUIDE_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE.
+	//   - NOT_FOUND: MODEL_UNKNOWN.
+	//   - UNIMPLEMENTED: an option this model or version does not serve (OPTION_UNSUPPORTED).
+	//   - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED).
+	//   - PERMISSION_DENIED: the key is not for this model, or not for turns (PERMISSION_DENIED).
+	//   - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING; credentials,
+	//     limits or usage cannot be checked or recorded now (IDENTITY_UNKNOWN, QUOTA_UNAVAILABLE, LEDGER_FULL).
+	//   - RESOURCE_EXHAUSTED: a limit is used up (QUOTA_EXCEEDED, with google.rpc.QuotaFailure), the queue is full (QUEUE_FULL), the wait is too
+	//     long (QUEUE_TIMEOUT, DEADLINE_PASSED, DEADLINE_UNREACHABLE), or the worker has no room for this turn (WORKER_FULL).
+	//   - DEADLINE_EXCEEDED: the caller's deadline passed; the turn is cancelled in the engine.
+	//   - CANCELLED: the caller cancelled.
+	//   - INTERNAL: a fault of the router or the engine (INTERNAL, ENGINE_FAILED).
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
 	// Stream answers one turn with its events as they come. For callers that want no bidirectional stream, and for grpcurl.
 	//
@@ -179,7 +202,8 @@ type ChatServiceServer interface {
 	Stream(*StreamRequest, grpc.ServerStreamingServer[StreamResponse]) error
 	// CountTokens tells how many tokens a turn's prompt has, exactly as the router would count it. Runs no model.
 	//
-	// Fails with INVALID_ARGUMENT (FIELD_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE), NOT_FOUND (MODEL_UNKNOWN) or INTERNAL.
+	// Fails with UNAUTHENTICATED, PERMISSION_DENIED, INVALID_ARGUMENT (FIELD_INVALID, MESSAGE_UNREADABLE, MESSAGE_TOO_LARGE), NOT_FOUND
+	// (MODEL_UNKNOWN), UNAVAILABLE (IDENTITY_UNKNOWN) or INTERNAL.
 	CountTokens(context.Context, *CountTokensRequest) (*CountTokensResponse, error)
 	mustEmbedUnimplementedChatServiceServer()
 }

@@ -35,7 +35,7 @@ const (
 	FinishReason_FINISH_REASON_LENGTH FinishReason = 2
 	// The caller cancelled.
 	FinishReason_FINISH_REASON_CANCELLED FinishReason = 3
-	// The model calls tools.
+	// The model calls tools: the answer holds at least one call, and every one is whole and its arguments are a JSON object.
 	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 4
 	// Moderation ended it.
 	FinishReason_FINISH_REASON_CONTENT_FILTER FinishReason = 5
@@ -528,7 +528,7 @@ type Started struct {
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// Worker that runs it.
 	Worker string `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
-	// Prompt tokens whose KV blocks the worker already held.
+	// Prompt tokens whose KV blocks the worker is expected to hold already; `usage` has the number that it really did.
 	CachedTokens uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
 	// Tokens of the prompt.
 	PromptTokens uint32 `protobuf:"varint,4,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
@@ -694,7 +694,7 @@ func (x *Allowance) GetRemaining() uint64 {
 	return 0
 }
 
-// TextDelta is new text of the answer. Always whole characters; the deltas joined are the answer.
+// TextDelta is new text of the answer. Always whole characters; the deltas joined are the answer, tool calls not included.
 type TextDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The text.
@@ -740,14 +740,18 @@ func (x *TextDelta) GetText() string {
 	return ""
 }
 
-// ToolCallDelta is a new piece of a tool call.
+// ToolCallDelta is a new piece of a tool call. Calls come one after the other.
+//
+// What looks like a call and is none, because it is not in the model's form or names no tool of the turn, comes as text. A call whose
+// arguments have begun can still break off, or turn out not to be JSON. Therefore: calls are to be carried out when the turn has finished
+// with FINISH_REASON_TOOL_CALLS, and only then.
 type ToolCallDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which call of the turn, from 0.
+	// Which call of the answer, from 0.
 	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// Id of the call; with its first piece only.
+	// Id of the call, nine letters and digits; with its first piece only.
 	CallId string `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Name of the tool; with its first piece only.
+	// Name of the tool; with its first piece only, and always one of the turn's.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// More of the arguments' JSON text.
 	ArgumentsJson string `protobuf:"bytes,4,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`

@@ -83,6 +83,63 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{0}
 }
 
+// ToolMode says whether the model calls tools.
+type ToolMode int32
+
+const (
+	// Not set: auto.
+	ToolMode_TOOL_MODE_UNSPECIFIED ToolMode = 0
+	// The model decides. Its arguments are JSON objects, but nothing makes them conform to the tool's schema.
+	ToolMode_TOOL_MODE_AUTO ToolMode = 1
+	// It calls none, and is not told of them.
+	ToolMode_TOOL_MODE_NONE ToolMode = 2
+	// It makes one call, of any of the tools, and says nothing else. The arguments conform to the tool's schema.
+	ToolMode_TOOL_MODE_REQUIRED ToolMode = 3
+)
+
+// Enum value maps for ToolMode.
+var (
+	ToolMode_name = map[int32]string{
+		0: "TOOL_MODE_UNSPECIFIED",
+		1: "TOOL_MODE_AUTO",
+		2: "TOOL_MODE_NONE",
+		3: "TOOL_MODE_REQUIRED",
+	}
+	ToolMode_value = map[string]int32{
+		"TOOL_MODE_UNSPECIFIED": 0,
+		"TOOL_MODE_AUTO":        1,
+		"TOOL_MODE_NONE":        2,
+		"TOOL_MODE_REQUIRED":    3,
+	}
+)
+
+func (x ToolMode) Enum() *ToolMode {
+	p := new(ToolMode)
+	*p = x
+	return p
+}
+
+func (x ToolMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ToolMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_tidegate_v1_turn_proto_enumTypes[1].Descriptor()
+}
+
+func (ToolMode) Type() protoreflect.EnumType {
+	return &file_tidegate_v1_turn_proto_enumTypes[1]
+}
+
+func (x ToolMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ToolMode.Descriptor instead.
+func (ToolMode) EnumDescriptor() ([]byte, []int) {
+	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{1}
+}
+
 // Priority orders the turns of one tenant that wait. Between tenants only use and weight decide.
 type Priority int32
 
@@ -124,11 +181,11 @@ func (x Priority) String() string {
 }
 
 func (Priority) Descriptor() protoreflect.EnumDescriptor {
-	return file_tidegate_v1_turn_proto_enumTypes[1].Descriptor()
+	return file_tidegate_v1_turn_proto_enumTypes[2].Descriptor()
 }
 
 func (Priority) Type() protoreflect.EnumType {
-	return &file_tidegate_v1_turn_proto_enumTypes[1]
+	return &file_tidegate_v1_turn_proto_enumTypes[2]
 }
 
 func (x Priority) Number() protoreflect.EnumNumber {
@@ -137,10 +194,14 @@ func (x Priority) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Priority.Descriptor instead.
 func (Priority) EnumDescriptor() ([]byte, []int) {
-	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{1}
+	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{2}
 }
 
 // Message is one entry of a conversation. Its text can never become control tokens: `<|im_end|>` typed by a user stays text.
+//
+// Tools are described, and earlier calls and results written, in the form that the model's chat template has for them. Where it has none,
+// or one that this router cannot read in the model's answers, they are written as text: the tools and how to call them into a system
+// message, calls as `<tool_call>{"name": …, "arguments": …}</tool_call>`, results as `<tool_response>…</tool_response>` of the user.
 type Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who speaks.
@@ -280,11 +341,11 @@ func (x *ToolCall) GetArgumentsJson() string {
 // Tool is a function that the model may call.
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name, `[A-Za-z0-9_-]{1,64}`.
+	// Name, `[A-Za-z0-9_-]{1,64}`, unlike that of every other tool of the turn.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// What it does, for the model.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// JSON schema of its arguments, as JSON text.
+	// JSON schema of its arguments, an object, as JSON text. Empty: it takes none.
 	ParametersJson string `protobuf:"bytes,3,opt,name=parameters_json,json=parametersJson,proto3" json:"parameters_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -341,6 +402,94 @@ func (x *Tool) GetParametersJson() string {
 	return ""
 }
 
+// ToolChoice says which of a turn's tools the model calls. A forced call takes the place of `response_format`: a schema that the engine
+// cannot compile is refused with GUIDE_INVALID, naming the place.
+type ToolChoice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The choice.
+	//
+	// Types that are valid to be assigned to Choice:
+	//
+	//	*ToolChoice_Mode
+	//	*ToolChoice_Tool
+	Choice        isToolChoice_Choice `protobuf_oneof:"choice"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolChoice) Reset() {
+	*x = ToolChoice{}
+	mi := &file_tidegate_v1_turn_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolChoice) ProtoMessage() {}
+
+func (x *ToolChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_turn_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolChoice.ProtoReflect.Descriptor instead.
+func (*ToolChoice) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ToolChoice) GetChoice() isToolChoice_Choice {
+	if x != nil {
+		return x.Choice
+	}
+	return nil
+}
+
+func (x *ToolChoice) GetMode() ToolMode {
+	if x != nil {
+		if x, ok := x.Choice.(*ToolChoice_Mode); ok {
+			return x.Mode
+		}
+	}
+	return ToolMode_TOOL_MODE_UNSPECIFIED
+}
+
+func (x *ToolChoice) GetTool() string {
+	if x != nil {
+		if x, ok := x.Choice.(*ToolChoice_Tool); ok {
+			return x.Tool
+		}
+	}
+	return ""
+}
+
+type isToolChoice_Choice interface {
+	isToolChoice_Choice()
+}
+
+type ToolChoice_Mode struct {
+	// Any of them, or none.
+	Mode ToolMode `protobuf:"varint,1,opt,name=mode,proto3,enum=tidegate.v1.ToolMode,oneof"`
+}
+
+type ToolChoice_Tool struct {
+	// The tool of this name, once, as with TOOL_MODE_REQUIRED.
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3,oneof"`
+}
+
+func (*ToolChoice_Mode) isToolChoice_Choice() {}
+
+func (*ToolChoice_Tool) isToolChoice_Choice() {}
+
 // Sampling says how tokens are chosen. Every field is optional: unset and zero differ.
 type Sampling struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -366,7 +515,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_tidegate_v1_turn_proto_msgTypes[3]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +527,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_turn_proto_msgTypes[3]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +540,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{3}
+	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Sampling) GetTemperature() float32 {
@@ -464,9 +613,9 @@ type TurnSpec struct {
 	MaxOutputTokens *uint32 `protobuf:"varint,4,opt,name=max_output_tokens,json=maxOutputTokens,proto3,oneof" json:"max_output_tokens,omitempty"`
 	// Texts that end the answer and are not part of it. At most 16 of at most 256 characters.
 	Stop []string `protobuf:"bytes,5,rep,name=stop,proto3" json:"stop,omitempty"`
-	// Tools the model may call.
+	// Tools the model may call. At most 128 tools of 256 KiB in all.
 	Tools []*Tool `protobuf:"bytes,6,rep,name=tools,proto3" json:"tools,omitempty"`
-	// The form the answer must have. Unset: free text.
+	// The form the answer must have. Unset: free text. Not together with tools, unless `tool_choice` is none.
 	ResponseFormat *ResponseFormat `protobuf:"bytes,7,opt,name=response_format,json=responseFormat,proto3" json:"response_format,omitempty"`
 	// Whether to send the log probability of each token.
 	Logprobs bool `protobuf:"varint,8,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
@@ -476,14 +625,18 @@ type TurnSpec struct {
 	Priority Priority `protobuf:"varint,10,opt,name=priority,proto3,enum=tidegate.v1.Priority" json:"priority,omitempty"`
 	// Longest time that the turn may wait for a worker; refused with DEADLINE_PASSED after it, or with DEADLINE_UNREACHABLE as soon as the
 	// queue is longer. Unset: the call's deadline where it has one, else the router's limit.
-	MaxWait       *durationpb.Duration `protobuf:"bytes,11,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MaxWait *durationpb.Duration `protobuf:"bytes,11,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	// Which of the tools the model calls. Unset: the model decides.
+	ToolChoice *ToolChoice `protobuf:"bytes,12,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
+	// Whether one answer may hold several calls; if not, it ends behind the first. Unset: it may, where the model's chat template allows it.
+	ParallelToolCalls *bool `protobuf:"varint,13,opt,name=parallel_tool_calls,json=parallelToolCalls,proto3,oneof" json:"parallel_tool_calls,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *TurnSpec) Reset() {
 	*x = TurnSpec{}
-	mi := &file_tidegate_v1_turn_proto_msgTypes[4]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +648,7 @@ func (x *TurnSpec) String() string {
 func (*TurnSpec) ProtoMessage() {}
 
 func (x *TurnSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_turn_proto_msgTypes[4]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +661,7 @@ func (x *TurnSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSpec.ProtoReflect.Descriptor instead.
 func (*TurnSpec) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{4}
+	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TurnSpec) GetModel() string {
@@ -588,6 +741,20 @@ func (x *TurnSpec) GetMaxWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *TurnSpec) GetToolChoice() *ToolChoice {
+	if x != nil {
+		return x.ToolChoice
+	}
+	return nil
+}
+
+func (x *TurnSpec) GetParallelToolCalls() bool {
+	if x != nil && x.ParallelToolCalls != nil {
+		return *x.ParallelToolCalls
+	}
+	return false
+}
+
 // ResponseFormat makes the answer conform to a form, token by token (guided decoding). At most 64 KiB of text. What the engine cannot
 // compile is refused with GUIDE_INVALID, naming the place.
 type ResponseFormat struct {
@@ -607,7 +774,7 @@ type ResponseFormat struct {
 
 func (x *ResponseFormat) Reset() {
 	*x = ResponseFormat{}
-	mi := &file_tidegate_v1_turn_proto_msgTypes[5]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +786,7 @@ func (x *ResponseFormat) String() string {
 func (*ResponseFormat) ProtoMessage() {}
 
 func (x *ResponseFormat) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_turn_proto_msgTypes[5]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +799,7 @@ func (x *ResponseFormat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseFormat.ProtoReflect.Descriptor instead.
 func (*ResponseFormat) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{5}
+	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResponseFormat) GetFormat() isResponseFormat_Format {
@@ -719,7 +886,7 @@ type JsonObject struct {
 
 func (x *JsonObject) Reset() {
 	*x = JsonObject{}
-	mi := &file_tidegate_v1_turn_proto_msgTypes[6]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +898,7 @@ func (x *JsonObject) String() string {
 func (*JsonObject) ProtoMessage() {}
 
 func (x *JsonObject) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_turn_proto_msgTypes[6]
+	mi := &file_tidegate_v1_turn_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +911,7 @@ func (x *JsonObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JsonObject.ProtoReflect.Descriptor instead.
 func (*JsonObject) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{6}
+	return file_tidegate_v1_turn_proto_rawDescGZIP(), []int{7}
 }
 
 var File_tidegate_v1_turn_proto protoreflect.FileDescriptor
@@ -768,7 +935,12 @@ const file_tidegate_v1_turn_proto_rawDesc = "" +
 	"\x04Tool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12'\n" +
-	"\x0fparameters_json\x18\x03 \x01(\tR\x0eparametersJson\"\xa7\x03\n" +
+	"\x0fparameters_json\x18\x03 \x01(\tR\x0eparametersJson\"Y\n" +
+	"\n" +
+	"ToolChoice\x12+\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x15.tidegate.v1.ToolModeH\x00R\x04mode\x12\x14\n" +
+	"\x04tool\x18\x02 \x01(\tH\x00R\x04toolB\b\n" +
+	"\x06choice\"\xa7\x03\n" +
 	"\bSampling\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
 	"\x05top_p\x18\x02 \x01(\x02H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
@@ -785,7 +957,7 @@ const file_tidegate_v1_turn_proto_rawDesc = "" +
 	"\x13_repetition_penaltyB\x13\n" +
 	"\x11_presence_penaltyB\x14\n" +
 	"\x12_frequency_penaltyB\b\n" +
-	"\x06_min_p\"\x9b\x04\n" +
+	"\x06_min_p\"\xa2\x05\n" +
 	"\bTurnSpec\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x120\n" +
 	"\bmessages\x18\x02 \x03(\v2\x14.tidegate.v1.MessageR\bmessages\x121\n" +
@@ -798,9 +970,13 @@ const file_tidegate_v1_turn_proto_rawDesc = "" +
 	"\x11min_output_tokens\x18\t \x01(\rH\x01R\x0fminOutputTokens\x88\x01\x01\x121\n" +
 	"\bpriority\x18\n" +
 	" \x01(\x0e2\x15.tidegate.v1.PriorityR\bpriority\x124\n" +
-	"\bmax_wait\x18\v \x01(\v2\x19.google.protobuf.DurationR\amaxWaitB\x14\n" +
+	"\bmax_wait\x18\v \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x128\n" +
+	"\vtool_choice\x18\f \x01(\v2\x17.tidegate.v1.ToolChoiceR\n" +
+	"toolChoice\x123\n" +
+	"\x13parallel_tool_calls\x18\r \x01(\bH\x02R\x11parallelToolCalls\x88\x01\x01B\x14\n" +
 	"\x12_max_output_tokensB\x14\n" +
-	"\x12_min_output_tokens\"\xad\x01\n" +
+	"\x12_min_output_tokensB\x16\n" +
+	"\x14_parallel_tool_calls\"\xad\x01\n" +
 	"\x0eResponseFormat\x12:\n" +
 	"\vjson_object\x18\x01 \x01(\v2\x17.tidegate.v1.JsonObjectH\x00R\n" +
 	"jsonObject\x12!\n" +
@@ -816,7 +992,12 @@ const file_tidegate_v1_turn_proto_rawDesc = "" +
 	"\vROLE_SYSTEM\x10\x01\x12\r\n" +
 	"\tROLE_USER\x10\x02\x12\x12\n" +
 	"\x0eROLE_ASSISTANT\x10\x03\x12\r\n" +
-	"\tROLE_TOOL\x10\x04*i\n" +
+	"\tROLE_TOOL\x10\x04*e\n" +
+	"\bToolMode\x12\x19\n" +
+	"\x15TOOL_MODE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eTOOL_MODE_AUTO\x10\x01\x12\x12\n" +
+	"\x0eTOOL_MODE_NONE\x10\x02\x12\x16\n" +
+	"\x12TOOL_MODE_REQUIRED\x10\x03*i\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14PRIORITY_INTERACTIVE\x10\x01\x12\x15\n" +
@@ -836,35 +1017,39 @@ func file_tidegate_v1_turn_proto_rawDescGZIP() []byte {
 	return file_tidegate_v1_turn_proto_rawDescData
 }
 
-var file_tidegate_v1_turn_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tidegate_v1_turn_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_tidegate_v1_turn_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_tidegate_v1_turn_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_tidegate_v1_turn_proto_goTypes = []any{
 	(Role)(0),                   // 0: tidegate.v1.Role
-	(Priority)(0),               // 1: tidegate.v1.Priority
-	(*Message)(nil),             // 2: tidegate.v1.Message
-	(*ToolCall)(nil),            // 3: tidegate.v1.ToolCall
-	(*Tool)(nil),                // 4: tidegate.v1.Tool
-	(*Sampling)(nil),            // 5: tidegate.v1.Sampling
-	(*TurnSpec)(nil),            // 6: tidegate.v1.TurnSpec
-	(*ResponseFormat)(nil),      // 7: tidegate.v1.ResponseFormat
-	(*JsonObject)(nil),          // 8: tidegate.v1.JsonObject
-	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
+	(ToolMode)(0),               // 1: tidegate.v1.ToolMode
+	(Priority)(0),               // 2: tidegate.v1.Priority
+	(*Message)(nil),             // 3: tidegate.v1.Message
+	(*ToolCall)(nil),            // 4: tidegate.v1.ToolCall
+	(*Tool)(nil),                // 5: tidegate.v1.Tool
+	(*ToolChoice)(nil),          // 6: tidegate.v1.ToolChoice
+	(*Sampling)(nil),            // 7: tidegate.v1.Sampling
+	(*TurnSpec)(nil),            // 8: tidegate.v1.TurnSpec
+	(*ResponseFormat)(nil),      // 9: tidegate.v1.ResponseFormat
+	(*JsonObject)(nil),          // 10: tidegate.v1.JsonObject
+	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
 }
 var file_tidegate_v1_turn_proto_depIdxs = []int32{
-	0, // 0: tidegate.v1.Message.role:type_name -> tidegate.v1.Role
-	3, // 1: tidegate.v1.Message.tool_calls:type_name -> tidegate.v1.ToolCall
-	2, // 2: tidegate.v1.TurnSpec.messages:type_name -> tidegate.v1.Message
-	5, // 3: tidegate.v1.TurnSpec.sampling:type_name -> tidegate.v1.Sampling
-	4, // 4: tidegate.v1.TurnSpec.tools:type_name -> tidegate.v1.Tool
-	7, // 5: tidegate.v1.TurnSpec.response_format:type_name -> tidegate.v1.ResponseFormat
-	1, // 6: tidegate.v1.TurnSpec.priority:type_name -> tidegate.v1.Priority
-	9, // 7: tidegate.v1.TurnSpec.max_wait:type_name -> google.protobuf.Duration
-	8, // 8: tidegate.v1.ResponseFormat.json_object:type_name -> tidegate.v1.JsonObject
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	0,  // 0: tidegate.v1.Message.role:type_name -> tidegate.v1.Role
+	4,  // 1: tidegate.v1.Message.tool_calls:type_name -> tidegate.v1.ToolCall
+	1,  // 2: tidegate.v1.ToolChoice.mode:type_name -> tidegate.v1.ToolMode
+	3,  // 3: tidegate.v1.TurnSpec.messages:type_name -> tidegate.v1.Message
+	7,  // 4: tidegate.v1.TurnSpec.sampling:type_name -> tidegate.v1.Sampling
+	5,  // 5: tidegate.v1.TurnSpec.tools:type_name -> tidegate.v1.Tool
+	9,  // 6: tidegate.v1.TurnSpec.response_format:type_name -> tidegate.v1.ResponseFormat
+	2,  // 7: tidegate.v1.TurnSpec.priority:type_name -> tidegate.v1.Priority
+	11, // 8: tidegate.v1.TurnSpec.max_wait:type_name -> google.protobuf.Duration
+	6,  // 9: tidegate.v1.TurnSpec.tool_choice:type_name -> tidegate.v1.ToolChoice
+	10, // 10: tidegate.v1.ResponseFormat.json_object:type_name -> tidegate.v1.JsonObject
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_tidegate_v1_turn_proto_init() }
@@ -873,9 +1058,13 @@ func file_tidegate_v1_turn_proto_init() {
 		return
 	}
 	file_tidegate_v1_turn_proto_msgTypes[0].OneofWrappers = []any{}
-	file_tidegate_v1_turn_proto_msgTypes[3].OneofWrappers = []any{}
+	file_tidegate_v1_turn_proto_msgTypes[3].OneofWrappers = []any{
+		(*ToolChoice_Mode)(nil),
+		(*ToolChoice_Tool)(nil),
+	}
 	file_tidegate_v1_turn_proto_msgTypes[4].OneofWrappers = []any{}
-	file_tidegate_v1_turn_proto_msgTypes[5].OneofWrappers = []any{
+	file_tidegate_v1_turn_proto_msgTypes[5].OneofWrappers = []any{}
+	file_tidegate_v1_turn_proto_msgTypes[6].OneofWrappers = []any{
 		(*ResponseFormat_JsonObject)(nil),
 		(*ResponseFormat_JsonSchema)(nil),
 		(*ResponseFormat_Regex)(nil),
@@ -886,8 +1075,8 @@ func file_tidegate_v1_turn_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidegate_v1_turn_proto_rawDesc), len(file_tidegate_v1_turn_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   7,
+			NumEnums:      3,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,7 +10,7 @@ import type { Duration } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
 import type { Event, FinishReason, Started, TokenLogprob, Usage } from "./event_pb.js";
 import { file_tidegate_v1_event } from "./event_pb.js";
-import type { Message as Message$1, Sampling, TurnSpec } from "./turn_pb.js";
+import type { Message as Message$1, Sampling, Tool, ToolCall, ToolChoice, TurnSpec } from "./turn_pb.js";
 import { file_tidegate_v1_turn } from "./turn_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tidegate/v1/chat_service.proto.
  */
 export const file_tidegate_v1_chat_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIscBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSABCCQoHbWVzc2FnZSKTAQoFU2V0dXASDQoFbW9kZWwYASABKAkSJwoIc2FtcGxpbmcYAiABKAsyFS50aWRlZ2F0ZS52MS5TYW1wbGluZxItCgpyZXN1bWVfZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBnJlc3VtZRgEIAEoCzITLnRpZGVnYXRlLnYxLlJlc3VtZSIzCgZSZXN1bWUSEQoJc3RyZWFtX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgEIj4KCVN0YXJ0VHVybhIMCgR0dXJuGAEgASgNEiMKBHNwZWMYAiABKAsyFS50aWRlZ2F0ZS52MS5UdXJuU3BlYyIaCgpDYW5jZWxUdXJuEgwKBHR1cm4YASABKA0iRQoLVG9vbFJlc3VsdHMSDAoEdHVybhgBIAEoDRIoCgdyZXN1bHRzGAIgAygLMhcudGlkZWdhdGUudjEuVG9vbFJlc3VsdCIuCgpUb29sUmVzdWx0Eg8KB2NhbGxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCSJIChBDb252ZXJzZVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50EhAKCHNlcXVlbmNlGAIgASgEIjYKD0NvbXBsZXRlUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMiyQEKEENvbXBsZXRlUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIwCg1maW5pc2hfcmVhc29uGAIgASgOMhkudGlkZWdhdGUudjEuRmluaXNoUmVhc29uEiEKBXVzYWdlGAMgASgLMhIudGlkZWdhdGUudjEuVXNhZ2USJQoHc3RhcnRlZBgEIAEoCzIULnRpZGVnYXRlLnYxLlN0YXJ0ZWQSKwoIbG9ncHJvYnMYBSADKAsyGS50aWRlZ2F0ZS52MS5Ub2tlbkxvZ3Byb2IiNAoNU3RyZWFtUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMiNAoOU3RyZWFtUmVzcG9uc2USIgoGZXZlbnRzGAEgAygLMhIudGlkZWdhdGUudjEuRXZlbnQiSwoSQ291bnRUb2tlbnNSZXF1ZXN0Eg0KBW1vZGVsGAEgASgJEiYKCG1lc3NhZ2VzGAIgAygLMhQudGlkZWdhdGUudjEuTWVzc2FnZSJEChNDb3VudFRva2Vuc1Jlc3BvbnNlEhUKDXByb21wdF90b2tlbnMYASABKA0SFgoOY29udGV4dF90b2tlbnMYAiABKA0yugIKC0NoYXRTZXJ2aWNlEksKCENvbnZlcnNlEhwudGlkZWdhdGUudjEuQ29udmVyc2VSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29udmVyc2VSZXNwb25zZSgBMAESRwoIQ29tcGxldGUSHC50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlcXVlc3QaHS50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlc3BvbnNlEkMKBlN0cmVhbRIaLnRpZGVnYXRlLnYxLlN0cmVhbVJlcXVlc3QaGy50aWRlZ2F0ZS52MS5TdHJlYW1SZXNwb25zZTABElAKC0NvdW50VG9rZW5zEh8udGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXF1ZXN0GiAudGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXNwb25zZUI/Cg9kZXYudGlkZWdhdGUudjFQAVoqdGlkZWdhdGUuZGV2L3Nkay9nby90aWRlZ2F0ZS92MTt0aWRlZ2F0ZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
+  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIscBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSABCCQoHbWVzc2FnZSKTAQoFU2V0dXASDQoFbW9kZWwYASABKAkSJwoIc2FtcGxpbmcYAiABKAsyFS50aWRlZ2F0ZS52MS5TYW1wbGluZxItCgpyZXN1bWVfZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBnJlc3VtZRgEIAEoCzITLnRpZGVnYXRlLnYxLlJlc3VtZSIzCgZSZXN1bWUSEQoJc3RyZWFtX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgEIj4KCVN0YXJ0VHVybhIMCgR0dXJuGAEgASgNEiMKBHNwZWMYAiABKAsyFS50aWRlZ2F0ZS52MS5UdXJuU3BlYyIaCgpDYW5jZWxUdXJuEgwKBHR1cm4YASABKA0iRQoLVG9vbFJlc3VsdHMSDAoEdHVybhgBIAEoDRIoCgdyZXN1bHRzGAIgAygLMhcudGlkZWdhdGUudjEuVG9vbFJlc3VsdCIuCgpUb29sUmVzdWx0Eg8KB2NhbGxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCSJIChBDb252ZXJzZVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50EhAKCHNlcXVlbmNlGAIgASgEIjYKD0NvbXBsZXRlUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMi9AEKEENvbXBsZXRlUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIwCg1maW5pc2hfcmVhc29uGAIgASgOMhkudGlkZWdhdGUudjEuRmluaXNoUmVhc29uEiEKBXVzYWdlGAMgASgLMhIudGlkZWdhdGUudjEuVXNhZ2USJQoHc3RhcnRlZBgEIAEoCzIULnRpZGVnYXRlLnYxLlN0YXJ0ZWQSKwoIbG9ncHJvYnMYBSADKAsyGS50aWRlZ2F0ZS52MS5Ub2tlbkxvZ3Byb2ISKQoKdG9vbF9jYWxscxgGIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsIjQKDVN0cmVhbVJlcXVlc3QSIwoEc3BlYxgBIAEoCzIVLnRpZGVnYXRlLnYxLlR1cm5TcGVjIjQKDlN0cmVhbVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50IpsBChJDb3VudFRva2Vuc1JlcXVlc3QSDQoFbW9kZWwYASABKAkSJgoIbWVzc2FnZXMYAiADKAsyFC50aWRlZ2F0ZS52MS5NZXNzYWdlEiAKBXRvb2xzGAMgAygLMhEudGlkZWdhdGUudjEuVG9vbBIsCgt0b29sX2Nob2ljZRgEIAEoCzIXLnRpZGVnYXRlLnYxLlRvb2xDaG9pY2UiRAoTQ291bnRUb2tlbnNSZXNwb25zZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhYKDmNvbnRleHRfdG9rZW5zGAIgASgNMroCCgtDaGF0U2VydmljZRJLCghDb252ZXJzZRIcLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVxdWVzdBodLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVzcG9uc2UoATABEkcKCENvbXBsZXRlEhwudGlkZWdhdGUudjEuQ29tcGxldGVSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29tcGxldGVSZXNwb25zZRJDCgZTdHJlYW0SGi50aWRlZ2F0ZS52MS5TdHJlYW1SZXF1ZXN0GhsudGlkZWdhdGUudjEuU3RyZWFtUmVzcG9uc2UwARJQCgtDb3VudFRva2VucxIfLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVxdWVzdBogLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVzcG9uc2VCPwoPZGV2LnRpZGVnYXRlLnYxUAFaKnRpZGVnYXRlLmRldi9zZGsvZ28vdGlkZWdhdGUvdjE7dGlkZWdhdGV2MWIGcHJvdG8z", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
 
 /**
  * ConverseRequest is one message of the caller on a Converse stream. Exactly one member is set.
@@ -49,7 +49,8 @@ export type ConverseRequest = Message<"tidegate.v1.ConverseRequest"> & {
     case: "start";
   } | {
     /**
-     * Cancels one running turn. Unknown and finished turns are ignored: the turn may have ended while this travelled.
+     * Cancels one running turn. Unknown and finished turns are ignored: the turn may have ended while this travelled. One that waits for
+     * tool results waits no longer.
      *
      * @generated from field: tidegate.v1.CancelTurn cancel = 3;
      */
@@ -57,7 +58,7 @@ export type ConverseRequest = Message<"tidegate.v1.ConverseRequest"> & {
     case: "cancel";
   } | {
     /**
-     * Answers the tool calls of a turn that waits for them.
+     * Answers the tool calls of a turn that waits for them, and continues it.
      *
      * @generated from field: tidegate.v1.ToolResults tool_results = 4;
      */
@@ -201,14 +202,14 @@ export const CancelTurnSchema: GenMessage<CancelTurn> = /*@__PURE__*/
  */
 export type ToolResults = Message<"tidegate.v1.ToolResults"> & {
   /**
-   * Number of the turn that waits.
+   * Number of the turn that waits. One that has ended and does not wait, or no longer, fails with TURN_UNKNOWN.
    *
    * @generated from field: uint32 turn = 1;
    */
   turn: number;
 
   /**
-   * One result for each call.
+   * One result for each call, in any order. If not, the turn fails with FIELD_INVALID, and goes on waiting for the right ones.
    *
    * @generated from field: repeated tidegate.v1.ToolResult results = 2;
    */
@@ -339,6 +340,13 @@ export type CompleteResponse = Message<"tidegate.v1.CompleteResponse"> & {
    * @generated from field: repeated tidegate.v1.TokenLogprob logprobs = 5;
    */
   logprobs: TokenLogprob[];
+
+  /**
+   * Its tool calls, when finish_reason is FINISH_REASON_TOOL_CALLS; calls that are not whole are left out.
+   *
+   * @generated from field: repeated tidegate.v1.ToolCall tool_calls = 6;
+   */
+  toolCalls: ToolCall[];
 };
 
 /**
@@ -409,6 +417,20 @@ export type CountTokensRequest = Message<"tidegate.v1.CountTokensRequest"> & {
    * @generated from field: repeated tidegate.v1.Message messages = 2;
    */
   messages: Message$1[];
+
+  /**
+   * Tools, as in TurnSpec; they are part of the prompt.
+   *
+   * @generated from field: repeated tidegate.v1.Tool tools = 3;
+   */
+  tools: Tool[];
+
+  /**
+   * Which of them the model calls, as in TurnSpec; a forced call's beginning is part of the prompt.
+   *
+   * @generated from field: tidegate.v1.ToolChoice tool_choice = 4;
+   */
+  toolChoice?: ToolChoice | undefined;
 };
 
 /**
@@ -464,11 +486,17 @@ export const ChatService: GenService<{
    * complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine. A stream that ends
    * without a turn's `finished` has not completed that turn.
    *
+   * A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
+   * and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
+   * another turn. A forced call is forced once: what follows is up to the model. Nothing obliges the caller to answer: it may as well start
+   * a turn with messages of its own making. The stream keeps the newest turns that wait, as many as fit into the size of one message.
+   *
    * Ends with:
    * - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED). They are checked again with each turn.
    * - INVALID_ARGUMENT: the first message is not `setup` (SETUP_MISSING), a second `setup` (SETUP_REPEATED), an empty message
    *   (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
-   *   rise (TURN_NUMBER_INVALID), tool results for a turn that waits for none (TURN_UNKNOWN), or a bad default in `setup` (FIELD_INVALID).
+   *   rise (TURN_NUMBER_INVALID), tool results for a turn that runs or was never started (TURN_UNKNOWN), or a bad default in `setup`
+   *   (FIELD_INVALID).
    * - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
    * - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
    * - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).

@@ -253,7 +253,7 @@ export type Started = Message<"tidegate.v1.Started"> & {
   worker: string;
 
   /**
-   * Prompt tokens whose KV blocks the worker already held.
+   * Prompt tokens whose KV blocks the worker is expected to hold already; `usage` has the number that it really did.
    *
    * @generated from field: uint32 cached_tokens = 3;
    */
@@ -338,7 +338,7 @@ export const AllowanceSchema: GenMessage<Allowance> = /*@__PURE__*/
   messageDesc(file_tidegate_v1_event, 4);
 
 /**
- * TextDelta is new text of the answer. Always whole characters; the deltas joined are the answer.
+ * TextDelta is new text of the answer. Always whole characters; the deltas joined are the answer, tool calls not included.
  *
  * @generated from message tidegate.v1.TextDelta
  */
@@ -359,27 +359,31 @@ export const TextDeltaSchema: GenMessage<TextDelta> = /*@__PURE__*/
   messageDesc(file_tidegate_v1_event, 5);
 
 /**
- * ToolCallDelta is a new piece of a tool call.
+ * ToolCallDelta is a new piece of a tool call. Calls come one after the other.
+ *
+ * What looks like a call and is none, because it is not in the model's form or names no tool of the turn, comes as text. A call whose
+ * arguments have begun can still break off, or turn out not to be JSON. Therefore: calls are to be carried out when the turn has finished
+ * with FINISH_REASON_TOOL_CALLS, and only then.
  *
  * @generated from message tidegate.v1.ToolCallDelta
  */
 export type ToolCallDelta = Message<"tidegate.v1.ToolCallDelta"> & {
   /**
-   * Which call of the turn, from 0.
+   * Which call of the answer, from 0.
    *
    * @generated from field: uint32 index = 1;
    */
   index: number;
 
   /**
-   * Id of the call; with its first piece only.
+   * Id of the call, nine letters and digits; with its first piece only.
    *
    * @generated from field: string call_id = 2;
    */
   callId: string;
 
   /**
-   * Name of the tool; with its first piece only.
+   * Name of the tool; with its first piece only, and always one of the turn's.
    *
    * @generated from field: string name = 3;
    */
@@ -674,7 +678,7 @@ export enum FinishReason {
   CANCELLED = 3,
 
   /**
-   * The model calls tools.
+   * The model calls tools: the answer holds at least one call, and every one is whole and its arguments are a JSON object.
    *
    * @generated from enum value: FINISH_REASON_TOOL_CALLS = 4;
    */

@@ -12,10 +12,14 @@ import type { Message as Message$1 } from "@bufbuild/protobuf";
  * Describes the file tidegate/v1/turn.proto.
  */
 export const file_tidegate_v1_turn: GenFile = /*@__PURE__*/
-  fileDesc("ChZ0aWRlZ2F0ZS92MS90dXJuLnByb3RvEgt0aWRlZ2F0ZS52MSKNAQoHTWVzc2FnZRIfCgRyb2xlGAEgASgOMhEudGlkZWdhdGUudjEuUm9sZRIUCgdjb250ZW50GAIgASgJSACIAQESKQoKdG9vbF9jYWxscxgDIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsEhQKDHRvb2xfY2FsbF9pZBgEIAEoCUIKCghfY29udGVudCI8CghUb29sQ2FsbBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEhYKDmFyZ3VtZW50c19qc29uGAMgASgJIkIKBFRvb2wSDAoEbmFtZRgBIAEoCRITCgtkZXNjcmlwdGlvbhgCIAEoCRIXCg9wYXJhbWV0ZXJzX2pzb24YAyABKAkizAIKCFNhbXBsaW5nEhgKC3RlbXBlcmF0dXJlGAEgASgCSACIAQESEgoFdG9wX3AYAiABKAJIAYgBARISCgV0b3BfaxgDIAEoDUgCiAEBEhEKBHNlZWQYBCABKARIA4gBARIfChJyZXBldGl0aW9uX3BlbmFsdHkYBSABKAJIBIgBARIdChBwcmVzZW5jZV9wZW5hbHR5GAYgASgCSAWIAQESHgoRZnJlcXVlbmN5X3BlbmFsdHkYByABKAJIBogBARISCgVtaW5fcBgIIAEoAkgHiAEBQg4KDF90ZW1wZXJhdHVyZUIICgZfdG9wX3BCCAoGX3RvcF9rQgcKBV9zZWVkQhUKE19yZXBldGl0aW9uX3BlbmFsdHlCEwoRX3ByZXNlbmNlX3BlbmFsdHlCFAoSX2ZyZXF1ZW5jeV9wZW5hbHR5QggKBl9taW5fcCKkAwoIVHVyblNwZWMSDQoFbW9kZWwYASABKAkSJgoIbWVzc2FnZXMYAiADKAsyFC50aWRlZ2F0ZS52MS5NZXNzYWdlEicKCHNhbXBsaW5nGAMgASgLMhUudGlkZWdhdGUudjEuU2FtcGxpbmcSHgoRbWF4X291dHB1dF90b2tlbnMYBCABKA1IAIgBARIMCgRzdG9wGAUgAygJEiAKBXRvb2xzGAYgAygLMhEudGlkZWdhdGUudjEuVG9vbBI0Cg9yZXNwb25zZV9mb3JtYXQYByABKAsyGy50aWRlZ2F0ZS52MS5SZXNwb25zZUZvcm1hdBIQCghsb2dwcm9icxgIIAEoCBIeChFtaW5fb3V0cHV0X3Rva2VucxgJIAEoDUgBiAEBEicKCHByaW9yaXR5GAogASgOMhUudGlkZWdhdGUudjEuUHJpb3JpdHkSKwoIbWF4X3dhaXQYCyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CFAoSX21heF9vdXRwdXRfdG9rZW5zQhQKEl9taW5fb3V0cHV0X3Rva2VucyKFAQoOUmVzcG9uc2VGb3JtYXQSLgoLanNvbl9vYmplY3QYASABKAsyFy50aWRlZ2F0ZS52MS5Kc29uT2JqZWN0SAASFQoLanNvbl9zY2hlbWEYAiABKAlIABIPCgVyZWdleBgDIAEoCUgAEhEKB2dyYW1tYXIYBCABKAlIAEIICgZmb3JtYXQiDAoKSnNvbk9iamVjdCpfCgRSb2xlEhQKEFJPTEVfVU5TUEVDSUZJRUQQABIPCgtST0xFX1NZU1RFTRABEg0KCVJPTEVfVVNFUhACEhIKDlJPTEVfQVNTSVNUQU5UEAMSDQoJUk9MRV9UT09MEAQqaQoIUHJpb3JpdHkSGAoUUFJJT1JJVFlfVU5TUEVDSUZJRUQQABIYChRQUklPUklUWV9JTlRFUkFDVElWRRABEhUKEVBSSU9SSVRZX1NUQU5EQVJEEAISEgoOUFJJT1JJVFlfQkFUQ0gQA0I/Cg9kZXYudGlkZWdhdGUudjFQAVoqdGlkZWdhdGUuZGV2L3Nkay9nby90aWRlZ2F0ZS92MTt0aWRlZ2F0ZXYxYgZwcm90bzM", [file_google_protobuf_duration]);
+  fileDesc("ChZ0aWRlZ2F0ZS92MS90dXJuLnByb3RvEgt0aWRlZ2F0ZS52MSKNAQoHTWVzc2FnZRIfCgRyb2xlGAEgASgOMhEudGlkZWdhdGUudjEuUm9sZRIUCgdjb250ZW50GAIgASgJSACIAQESKQoKdG9vbF9jYWxscxgDIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsEhQKDHRvb2xfY2FsbF9pZBgEIAEoCUIKCghfY29udGVudCI8CghUb29sQ2FsbBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEhYKDmFyZ3VtZW50c19qc29uGAMgASgJIkIKBFRvb2wSDAoEbmFtZRgBIAEoCRITCgtkZXNjcmlwdGlvbhgCIAEoCRIXCg9wYXJhbWV0ZXJzX2pzb24YAyABKAkiTQoKVG9vbENob2ljZRIlCgRtb2RlGAEgASgOMhUudGlkZWdhdGUudjEuVG9vbE1vZGVIABIOCgR0b29sGAIgASgJSABCCAoGY2hvaWNlIswCCghTYW1wbGluZxIYCgt0ZW1wZXJhdHVyZRgBIAEoAkgAiAEBEhIKBXRvcF9wGAIgASgCSAGIAQESEgoFdG9wX2sYAyABKA1IAogBARIRCgRzZWVkGAQgASgESAOIAQESHwoScmVwZXRpdGlvbl9wZW5hbHR5GAUgASgCSASIAQESHQoQcHJlc2VuY2VfcGVuYWx0eRgGIAEoAkgFiAEBEh4KEWZyZXF1ZW5jeV9wZW5hbHR5GAcgASgCSAaIAQESEgoFbWluX3AYCCABKAJIB4gBAUIOCgxfdGVtcGVyYXR1cmVCCAoGX3RvcF9wQggKBl90b3Bfa0IHCgVfc2VlZEIVChNfcmVwZXRpdGlvbl9wZW5hbHR5QhMKEV9wcmVzZW5jZV9wZW5hbHR5QhQKEl9mcmVxdWVuY3lfcGVuYWx0eUIICgZfbWluX3AijAQKCFR1cm5TcGVjEg0KBW1vZGVsGAEgASgJEiYKCG1lc3NhZ2VzGAIgAygLMhQudGlkZWdhdGUudjEuTWVzc2FnZRInCghzYW1wbGluZxgDIAEoCzIVLnRpZGVnYXRlLnYxLlNhbXBsaW5nEh4KEW1heF9vdXRwdXRfdG9rZW5zGAQgASgNSACIAQESDAoEc3RvcBgFIAMoCRIgCgV0b29scxgGIAMoCzIRLnRpZGVnYXRlLnYxLlRvb2wSNAoPcmVzcG9uc2VfZm9ybWF0GAcgASgLMhsudGlkZWdhdGUudjEuUmVzcG9uc2VGb3JtYXQSEAoIbG9ncHJvYnMYCCABKAgSHgoRbWluX291dHB1dF90b2tlbnMYCSABKA1IAYgBARInCghwcmlvcml0eRgKIAEoDjIVLnRpZGVnYXRlLnYxLlByaW9yaXR5EisKCG1heF93YWl0GAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiwKC3Rvb2xfY2hvaWNlGAwgASgLMhcudGlkZWdhdGUudjEuVG9vbENob2ljZRIgChNwYXJhbGxlbF90b29sX2NhbGxzGA0gASgISAKIAQFCFAoSX21heF9vdXRwdXRfdG9rZW5zQhQKEl9taW5fb3V0cHV0X3Rva2Vuc0IWChRfcGFyYWxsZWxfdG9vbF9jYWxscyKFAQoOUmVzcG9uc2VGb3JtYXQSLgoLanNvbl9vYmplY3QYASABKAsyFy50aWRlZ2F0ZS52MS5Kc29uT2JqZWN0SAASFQoLanNvbl9zY2hlbWEYAiABKAlIABIPCgVyZWdleBgDIAEoCUgAEhEKB2dyYW1tYXIYBCABKAlIAEIICgZmb3JtYXQiDAoKSnNvbk9iamVjdCpfCgRSb2xlEhQKEFJPTEVfVU5TUEVDSUZJRUQQABIPCgtST0xFX1NZU1RFTRABEg0KCVJPTEVfVVNFUhACEhIKDlJPTEVfQVNTSVNUQU5UEAMSDQoJUk9MRV9UT09MEAQqZQoIVG9vbE1vZGUSGQoVVE9PTF9NT0RFX1VOU1BFQ0lGSUVEEAASEgoOVE9PTF9NT0RFX0FVVE8QARISCg5UT09MX01PREVfTk9ORRACEhYKElRPT0xfTU9ERV9SRVFVSVJFRBADKmkKCFByaW9yaXR5EhgKFFBSSU9SSVRZX1VOU1BFQ0lGSUVEEAASGAoUUFJJT1JJVFlfSU5URVJBQ1RJVkUQARIVChFQUklPUklUWV9TVEFOREFSRBACEhIKDlBSSU9SSVRZX0JBVENIEANCPwoPZGV2LnRpZGVnYXRlLnYxUAFaKnRpZGVnYXRlLmRldi9zZGsvZ28vdGlkZWdhdGUvdjE7dGlkZWdhdGV2MWIGcHJvdG8z", [file_google_protobuf_duration]);
 
 /**
  * Message is one entry of a conversation. Its text can never become control tokens: `<|im_end|>` typed by a user stays text.
+ *
+ * Tools are described, and earlier calls and results written, in the form that the model's chat template has for them. Where it has none,
+ * or one that this router cannot read in the model's answers, they are written as text: the tools and how to call them into a system
+ * message, calls as `<tool_call>{"name": …, "arguments": …}</tool_call>`, results as `<tool_response>…</tool_response>` of the user.
  *
  * @generated from message tidegate.v1.Message
  */
@@ -98,7 +102,7 @@ export const ToolCallSchema: GenMessage<ToolCall> = /*@__PURE__*/
  */
 export type Tool = Message$1<"tidegate.v1.Tool"> & {
   /**
-   * Name, `[A-Za-z0-9_-]{1,64}`.
+   * Name, `[A-Za-z0-9_-]{1,64}`, unlike that of every other tool of the turn.
    *
    * @generated from field: string name = 1;
    */
@@ -112,7 +116,7 @@ export type Tool = Message$1<"tidegate.v1.Tool"> & {
   description: string;
 
   /**
-   * JSON schema of its arguments, as JSON text.
+   * JSON schema of its arguments, an object, as JSON text. Empty: it takes none.
    *
    * @generated from field: string parameters_json = 3;
    */
@@ -125,6 +129,44 @@ export type Tool = Message$1<"tidegate.v1.Tool"> & {
  */
 export const ToolSchema: GenMessage<Tool> = /*@__PURE__*/
   messageDesc(file_tidegate_v1_turn, 2);
+
+/**
+ * ToolChoice says which of a turn's tools the model calls. A forced call takes the place of `response_format`: a schema that the engine
+ * cannot compile is refused with GUIDE_INVALID, naming the place.
+ *
+ * @generated from message tidegate.v1.ToolChoice
+ */
+export type ToolChoice = Message$1<"tidegate.v1.ToolChoice"> & {
+  /**
+   * The choice.
+   *
+   * @generated from oneof tidegate.v1.ToolChoice.choice
+   */
+  choice: {
+    /**
+     * Any of them, or none.
+     *
+     * @generated from field: tidegate.v1.ToolMode mode = 1;
+     */
+    value: ToolMode;
+    case: "mode";
+  } | {
+    /**
+     * The tool of this name, once, as with TOOL_MODE_REQUIRED.
+     *
+     * @generated from field: string tool = 2;
+     */
+    value: string;
+    case: "tool";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message tidegate.v1.ToolChoice.
+ * Use `create(ToolChoiceSchema)` to create a new message.
+ */
+export const ToolChoiceSchema: GenMessage<ToolChoice> = /*@__PURE__*/
+  messageDesc(file_tidegate_v1_turn, 3);
 
 /**
  * Sampling says how tokens are chosen. Every field is optional: unset and zero differ.
@@ -194,7 +236,7 @@ export type Sampling = Message$1<"tidegate.v1.Sampling"> & {
  * Use `create(SamplingSchema)` to create a new message.
  */
 export const SamplingSchema: GenMessage<Sampling> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_turn, 3);
+  messageDesc(file_tidegate_v1_turn, 4);
 
 /**
  * TurnSpec is all that defines a turn.
@@ -239,14 +281,14 @@ export type TurnSpec = Message$1<"tidegate.v1.TurnSpec"> & {
   stop: string[];
 
   /**
-   * Tools the model may call.
+   * Tools the model may call. At most 128 tools of 256 KiB in all.
    *
    * @generated from field: repeated tidegate.v1.Tool tools = 6;
    */
   tools: Tool[];
 
   /**
-   * The form the answer must have. Unset: free text.
+   * The form the answer must have. Unset: free text. Not together with tools, unless `tool_choice` is none.
    *
    * @generated from field: tidegate.v1.ResponseFormat response_format = 7;
    */
@@ -280,6 +322,20 @@ export type TurnSpec = Message$1<"tidegate.v1.TurnSpec"> & {
    * @generated from field: google.protobuf.Duration max_wait = 11;
    */
   maxWait?: Duration | undefined;
+
+  /**
+   * Which of the tools the model calls. Unset: the model decides.
+   *
+   * @generated from field: tidegate.v1.ToolChoice tool_choice = 12;
+   */
+  toolChoice?: ToolChoice | undefined;
+
+  /**
+   * Whether one answer may hold several calls; if not, it ends behind the first. Unset: it may, where the model's chat template allows it.
+   *
+   * @generated from field: optional bool parallel_tool_calls = 13;
+   */
+  parallelToolCalls?: boolean | undefined;
 };
 
 /**
@@ -287,7 +343,7 @@ export type TurnSpec = Message$1<"tidegate.v1.TurnSpec"> & {
  * Use `create(TurnSpecSchema)` to create a new message.
  */
 export const TurnSpecSchema: GenMessage<TurnSpec> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_turn, 4);
+  messageDesc(file_tidegate_v1_turn, 5);
 
 /**
  * ResponseFormat makes the answer conform to a form, token by token (guided decoding). At most 64 KiB of text. What the engine cannot
@@ -341,7 +397,7 @@ export type ResponseFormat = Message$1<"tidegate.v1.ResponseFormat"> & {
  * Use `create(ResponseFormatSchema)` to create a new message.
  */
 export const ResponseFormatSchema: GenMessage<ResponseFormat> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_turn, 5);
+  messageDesc(file_tidegate_v1_turn, 6);
 
 /**
  * JsonObject asks for any JSON object.
@@ -356,7 +412,7 @@ export type JsonObject = Message$1<"tidegate.v1.JsonObject"> & {
  * Use `create(JsonObjectSchema)` to create a new message.
  */
 export const JsonObjectSchema: GenMessage<JsonObject> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_turn, 6);
+  messageDesc(file_tidegate_v1_turn, 7);
 
 /**
  * Role says who speaks a message.
@@ -407,6 +463,47 @@ export const RoleSchema: GenEnum<Role> = /*@__PURE__*/
   enumDesc(file_tidegate_v1_turn, 0);
 
 /**
+ * ToolMode says whether the model calls tools.
+ *
+ * @generated from enum tidegate.v1.ToolMode
+ */
+export enum ToolMode {
+  /**
+   * Not set: auto.
+   *
+   * @generated from enum value: TOOL_MODE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The model decides. Its arguments are JSON objects, but nothing makes them conform to the tool's schema.
+   *
+   * @generated from enum value: TOOL_MODE_AUTO = 1;
+   */
+  AUTO = 1,
+
+  /**
+   * It calls none, and is not told of them.
+   *
+   * @generated from enum value: TOOL_MODE_NONE = 2;
+   */
+  NONE = 2,
+
+  /**
+   * It makes one call, of any of the tools, and says nothing else. The arguments conform to the tool's schema.
+   *
+   * @generated from enum value: TOOL_MODE_REQUIRED = 3;
+   */
+  REQUIRED = 3,
+}
+
+/**
+ * Describes the enum tidegate.v1.ToolMode.
+ */
+export const ToolModeSchema: GenEnum<ToolMode> = /*@__PURE__*/
+  enumDesc(file_tidegate_v1_turn, 1);
+
+/**
  * Priority orders the turns of one tenant that wait. Between tenants only use and weight decide.
  *
  * @generated from enum tidegate.v1.Priority
@@ -445,5 +542,5 @@ export enum Priority {
  * Describes the enum tidegate.v1.Priority.
  */
 export const PrioritySchema: GenEnum<Priority> = /*@__PURE__*/
-  enumDesc(file_tidegate_v1_turn, 1);
+  enumDesc(file_tidegate_v1_turn, 2);
 

@@ -71,7 +71,7 @@ class ModelConfig(_Section):
     @model_validator(mode="after")
     def _has_workers(self) -> ModelConfig:
         if bool(self.workers) == (self.discovery is not None):
-            raise ValueError("workers: either addresses or `discovery` must say where they are")
+            raise ValueError("either `workers` or `discovery` must say where they are")
         return self
 
 

@@ -119,4 +119,4 @@ class WorkerTable:
 
     def _measure_warmth(self, entry: _Entry, now: float) -> float:
         up_for_s = now - entry.up_s if entry.up_s is not None else 0.0
-        return max(self._least_weight, min(1.0, up_for_s / self._slow_start_s))
+        return max(self._least_weight, min(1.0, up_for_s / self._slow_start_s)) if self._slow_start_s else 1.0

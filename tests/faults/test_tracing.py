@@ -40,7 +40,7 @@ async def test_a_finished_turn_has_a_clean_span(chatml: Path) -> None:
     assert turn.attributes is not None
     assert turn.attributes["gen_ai.response.finish_reasons"] == ("stop",)
     assert turn.attributes["gen_ai.usage.output_tokens"] == 2
-    assert {span.name for span in stages} == {"tokenize", "generate"}
+    assert {span.name for span in stages} == {"tokenize", "queue", "generate"}
     assert all(span.parent == turn.context for span in stages)
 
 
@@ -95,7 +95,7 @@ async def test_a_cancelled_turns_span_says_so(chatml: Path, leave: Callable[...,
         spans = Spans(router)
         await leave(client, lambda: bool(worker.engine.made >= 3))
         await until(lambda: len(spans.turns) == 1, within_s=1.0)
-        assert [span.name for span in spans.all] == ["tokenize", "generate", "chat test"]
+        assert [span.name for span in spans.all] == ["tokenize", "queue", "generate", "chat test"]
         assert spans.turns[0].status.status_code != StatusCode.OK
         assert (spans.turns[0].attributes or {})["gen_ai.response.finish_reasons"] == ("cancelled",)
 

@@ -85,6 +85,15 @@ def test_a_new_worker_is_warmed_slowly() -> None:
     assert table.weigh(["old", "new"], 601.0)["new"] == pytest.approx(0.1)
 
 
+def test_without_slow_start_a_new_worker_counts_at_once() -> None:
+    """A time of zero is none."""
+    table = WorkerTable(slow_start_s=0.0)
+    table.update(["old", "new"], 0.0)
+    table.note("old", 0.0, up=True)
+    table.note("new", 5.0, up=True)
+    assert table.weigh(["old", "new"], 5.0) == {"old": 1.0, "new": 1.0}
+
+
 def test_workers_that_are_all_new_are_not_held_back() -> None:
     """When the router starts there is nobody else to take the turns."""
     table = make_table("a", "b", now=50.0)

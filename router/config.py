@@ -179,6 +179,8 @@ class QuotaConfig(_Section):
 
     redis: SecretStr = SecretStr("")
     """URL of the Redis that all routers share. Empty: in memory, which serves one router."""
+    redis_deadline_s: Seconds = 0.1
+    """Redis is away for a decision that it has not made by then."""
     redis_away: Literal["refuse", "share"] = "refuse"
     """New turns while Redis is away: refused, or granted by this router's share of the limits."""
     routers: Count = 1

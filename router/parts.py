@@ -47,7 +47,7 @@ def describe_model(model: Model) -> ModelFacts:
 def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner, metrics: Metrics, *, executor: Executor) -> Pool:
     """A model's workers, and the queue in front of them. Raises ConfigInvalid."""
     url, times = config.quota.redis.get_secret_value(), TimeModel()
-    book = RedisBook(url, model.name) if url else MemoryBook()
+    book = RedisBook(url, model.name, deadline_s=config.quota.redis_deadline_s) if url else MemoryBook()
     fleet = Fleet(
         lambda address, owner: Worker(address, describe_model(model), config.timeouts, owner),
         owner,

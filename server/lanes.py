@@ -19,6 +19,8 @@ from server.engine.base import Description, Finish, Load, Output, Timing
 from server.receipts import Receipt
 
 WINDOW = 64
+WRITE_DOWN_S = 5.0
+"""How long a router may take from reading that a turn has ended to having it on disk."""
 _REMEMBERED = 1024
 """Cancels of requests unknown here that are kept (most came just after the end, a few before the beginning), and KV events not yet sent."""
 
@@ -62,6 +64,7 @@ class Lane:
         self._numbers: dict[int, int] = {}
         self._made: dict[int, Receipt] = {}
         self._unread: deque[tuple[int, Receipt]] = deque()
+        self._read: deque[tuple[float, Receipt]] = deque()
         self._inherited: list[Receipt] = []
         self._news: dict[int, Output] = {}
         self._kv_events: deque[Mapping[str, object]] = deque(maxlen=_REMEMBERED)
@@ -76,8 +79,8 @@ class Lane:
 
     @property
     def receipts(self) -> list[Receipt]:
-        """What was made for this router and, as far as is known, not read by it."""
-        return [*self._made.values(), *(receipt for _, receipt in self._unread), *self._inherited]
+        """What was made for this router and, as far as is known, not written down by it."""
+        return [*self._made.values(), *(it for _, it in self._unread), *(it for _, it in self._read), *self._inherited]
 
     def inherit(self, receipts: Sequence[Receipt]) -> None:
         """Takes receipts of an earlier lane, for the next frame."""
@@ -114,11 +117,13 @@ class Lane:
         """Takes KV cache events for the next frame. A router that is far behind misses the oldest, and sees the gap in their ids."""
         self._kv_events.extend(events)
 
-    def acknowledge(self, sequence: int) -> None:
-        """The router has read all frames up to `sequence`."""
+    def acknowledge(self, sequence: int, now: float) -> None:
+        """The router has read all frames up to `sequence`; a moment later it has written down the ends that they told."""
         self._acknowledged = max(self._acknowledged, sequence)
         while self._unread and self._unread[0][0] <= sequence:
-            self._unread.popleft()
+            self._read.append((now, self._unread.popleft()[1]))
+        while self._read and now - self._read[0][0] > WRITE_DOWN_S:
+            self._read.popleft()
 
     def take_frame(self, load: Load, *, even_if_empty: bool = False) -> Frame | None:
         """The next frame, or None when there is nothing to say or the router is behind."""

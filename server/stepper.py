@@ -251,7 +251,7 @@ class Stepper:
 
     def _acknowledge(self, name: str, sequence: int) -> None:
         if name in self._lanes:
-            self._lanes[name][0].acknowledge(sequence)
+            self._lanes[name][0].acknowledge(sequence, time.monotonic())
 
     def _stop(self) -> None:
         self._stopped = True

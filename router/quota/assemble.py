@@ -37,6 +37,6 @@ def assemble_quota(config: QuotaConfig) -> Counting:
     url = config.redis.get_secret_value()
     if not url:
         return Counting(StoredQuota(MemoryStore(), OutputEstimator()), None)
-    redis = RedisStore(url)
+    redis = RedisStore(url, deadline_s=config.redis_deadline_s)
     store: Store = FailClosed(redis) if config.redis_away == "refuse" else FailOpen(redis, MemoryStore(), routers=config.routers)
     return Counting(StoredQuota(store, OutputEstimator()), redis)

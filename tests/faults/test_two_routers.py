@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,24 +26,27 @@ from tests.unit.router.quota.redis_server import RedisServer
 pytestmark = pytest.mark.slow  # real servers, and bounds in real time
 
 
+PATIENT_S = 5.0
+"""A deadline for tests that are not about deadlines."""
+
+
 @asynccontextmanager
 async def pair(folder: Path, worker: Worker, **quota: object) -> AsyncIterator[tuple[Router, Router, RedisServer]]:
     """Two routers that share everything that routers share, the pepper too."""
-    with TemporaryDirectory(dir="/tmp") as shared:
+    async with AsyncExitStack() as stack:
+        shared = stack.enter_context(TemporaryDirectory(dir="/tmp"))
         redis = RedisServer(Path(shared))
-        folders = [Path(shared) / name for name in ("one", "two")]
-        for each in folders:
-            each.mkdir()
-            (each / "pepper").write_bytes(b"p" * 48)
-        section = {"redis": redis.url, "routers": 2, **quota}
-        async with worker.running(), migrated_database() as dsn:
-            stores = [{"folder": str(each), "dsn": dsn} for each in folders]
-            async with (
-                run_router(folder, worker.address, store=stores[0], quota=section) as one,
-                run_router(folder, worker.address, store=stores[1], quota=section) as two,
-            ):
-                yield one, two, redis
-        redis.kill()
+        stack.callback(redis.kill)
+        await stack.enter_async_context(worker.running())
+        dsn = await stack.enter_async_context(migrated_database())
+        section = {"redis": redis.url, "routers": 2, "redis_deadline_s": PATIENT_S, **quota}
+        routers = []
+        for name in ("one", "two"):
+            (Path(shared) / name).mkdir()
+            (Path(shared) / name / "pepper").write_bytes(b"p" * 48)
+            store = {"folder": f"{shared}/{name}", "dsn": dsn}
+            routers.append(await stack.enter_async_context(run_router(folder, worker.address, store=store, quota=section)))
+        yield routers[0], routers[1], redis
 
 
 async def outcome(router: Router, key: str, tokens: int = 2) -> str:
@@ -98,7 +101,7 @@ def count_ok(outcomes: Sequence[str]) -> int:
 async def test_without_redis_the_policy_decides_and_nothing_hangs(chatml: Path, policy: str, expected: set[str]) -> None:
     """A turn that runs finishes, new ones are refused or get this router's share, and what was used is in the ledger once."""
     worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.002)
-    async with pair(chatml, worker, redis_away=policy) as (one, two, redis):
+    async with pair(chatml, worker, redis_away=policy, redis_deadline_s=0.1) as (one, two, redis):
         key = await make_key(one)
         await limit(one, "acme", requests_per_minute=10)
         await refresh(two)

@@ -21,7 +21,7 @@ def open_lane(*requests: int) -> Lane:
     """A lane that has sent its greeting, with these requests running."""
     lane = Lane(DESCRIPTION)
     lane.take_frame(LOAD)
-    lane.acknowledge(1)
+    lane.acknowledge(1, 0.0)
     for request in requests:
         lane.open_request(request, 100 + request)
     return lane
@@ -129,7 +129,7 @@ def test_a_router_that_is_behind_gets_no_frame() -> None:
     fill_window(lane)
     lane.add(1, Output(101, [7]))
     assert lane.take_frame(LOAD) is None
-    lane.acknowledge(2)
+    lane.acknowledge(2, 0.0)
     assert take(lane).sequence == 1 + WINDOW + 1
     lane.add(1, Output(101, [8]))
     assert lane.take_frame(LOAD) is None
@@ -143,7 +143,7 @@ def test_what_waits_is_merged_by_request() -> None:
     lane.add(2, Output(102, [5]))
     lane.add(1, Output(101, [2, 3]))
     lane.add(1, Output(101, [4], Finish.FAILED, error="broken"))
-    lane.acknowledge(1 + WINDOW)
+    lane.acknowledge(1 + WINDOW, 0.0)
     frame = take(lane)
     assert (frame.request, frame.counts, frame.output_ids) == ([1, 2], [4, 1], [1, 2, 3, 4, 5])
     assert frame.finish == [Finish.FAILED, Finish.RUNNING]
@@ -154,8 +154,8 @@ def test_an_old_acknowledgement_changes_nothing() -> None:
     """They may overtake each other."""
     lane = open_lane()
     fill_window(lane)
-    lane.acknowledge(1 + WINDOW)
-    lane.acknowledge(1)
+    lane.acknowledge(1 + WINDOW, 0.0)
+    lane.acknowledge(1, 0.0)
     assert lane.take_frame(LOAD, even_if_empty=True) is not None
 
 
@@ -196,13 +196,13 @@ def test_every_token_arrives_once_and_in_order_whatever_is_acknowledged(actions:
     for action in actions:
         if isinstance(action, int):
             read = min(read + action, 1 + WINDOW + len(frames))
-            lane.acknowledge(read)
+            lane.acknowledge(read, 0.0)
         else:
             for request, count in action.items():
                 lane.add(request, count_on(request, made[request], count, logged))
                 made[request] += count
         frames += filter(None, [lane.take_frame(LOAD)])
-    lane.acknowledge(1 + WINDOW + len(frames))
+    lane.acknowledge(1 + WINDOW + len(frames), 0.0)
     for request in REQUESTS:
         lane.add(request, Output(request, [], Finish.LENGTH))
     frames.append(take(lane))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.engine.base import Description, Finish, Load, Output
-from server.lanes import Frame, Lane
+from server.lanes import WRITE_DOWN_S, Frame, Lane
 from server.receipts import WAIT_S, Receipt, Receipts
 from tests.unit.server.test_lanes import DESCRIPTION, LOAD
 
@@ -65,14 +65,16 @@ def test_a_lane_counts_what_was_made_not_what_was_sent() -> None:
     assert book.receipts() == [("turn-1", 3)]
 
 
-def test_an_end_that_was_read_leaves_no_receipt() -> None:
-    """Until the router acknowledges the frame that brought it, it may not have read it."""
+def test_an_end_that_was_written_down_leaves_no_receipt() -> None:
+    """Until the router acknowledges the frame that brought it, it may not have read it; for a moment more it may not have it on disk."""
     book = Book()
     book.lane.open_request(1, 11, "turn-1")
     book.lane.add(1, Output(11, [5], Finish.LENGTH))
     frame = book.take()
     assert book.receipts() == [("turn-1", 1)]
-    book.lane.acknowledge(frame.sequence)
+    book.lane.acknowledge(frame.sequence, 10.0)
+    assert book.receipts() == [("turn-1", 1)]
+    book.lane.acknowledge(frame.sequence, 10.1 + WRITE_DOWN_S)
     assert book.receipts() == []
 
 
@@ -94,5 +96,6 @@ def test_inherited_receipts_travel_with_the_next_frame_until_it_is_read() -> Non
     assert told == {"receipts": [{"account": "turn-0", "tokens": 9, "cached_tokens": 4}]}
     assert book.take().detail == []
     assert book.receipts() == [("turn-0", 9)]
-    book.lane.acknowledge(frame.sequence)
+    book.lane.acknowledge(frame.sequence, 10.0)
+    book.lane.acknowledge(frame.sequence, 10.1 + WRITE_DOWN_S)
     assert book.receipts() == []

@@ -25,7 +25,7 @@ from router.replay import Replay
 from router.routing.route import Route
 from router.spending import Charge
 from router.telemetry import Metrics, Stopwatch, TurnSpan, mark_error
-from router.turn import Turn, find_loss
+from router.turn import AnyTurn, find_loss
 
 
 class Answer:
@@ -39,7 +39,7 @@ class Answer:
         self._model = model
         self._metrics = metrics
         self._clock = Stopwatch()
-        self._turn: Turn | None = None
+        self._turn: AnyTurn | None = None
         self._charge: Charge | None = None
         self._outcome = ""
         self._replay: Replay | None = None
@@ -64,7 +64,7 @@ class Answer:
         """The turn waits for a worker."""
         self._sink([Queued(position, eta_s, low_s, high_s)])
 
-    def prepare(self, turn: Turn, slot: Slot) -> None:
+    def prepare(self, turn: AnyTurn, slot: Slot) -> None:
         """The turn may run."""
         self._turn = turn
         self._slot = slot
@@ -146,7 +146,7 @@ class Answer:
         if turn.ended:
             self._generation.close()
 
-    def _take_first(self, turn: Turn) -> None:
+    def _take_first(self, turn: AnyTurn) -> None:
         self._route.take_first()
         if not turn.has_tokens:
             self._metrics.first_token.labels(self._model).observe(self._clock.seconds())

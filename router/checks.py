@@ -14,9 +14,10 @@ from router.tool_checks import check_tools
 def check_turn(request: TurnRequest, limits: Limits) -> None:
     """Raises CallerError FIELD_INVALID with every field that is wrong, or OPTION_UNSUPPORTED."""
     violations = (
-        *_check_messages(request.messages, limits),
+        *_check_prompt(request, limits),
         *_check_sampling(request.sampling),
         *_check_stops(request.stop, limits),
+        *_check_stop_ids(request.stop_ids, limits),
         *_check_output_tokens(request.max_output_tokens, request.min_output_tokens),
         *_check_guide(request.guide, limits),
         *check_tools(request, limits),
@@ -48,12 +49,24 @@ def fit_output(asked: int | None, default: int, prompt_tokens: int, room: int) -
     return min(default if asked is None else asked, left)
 
 
+def _check_prompt(request: TurnRequest, limits: Limits) -> Iterator[Violation]:
+    """Token ids are checked by the model, which knows its vocabulary."""
+    if request.input_ids is not None:
+        return
+    yield from _check_messages(request.messages, limits) if request.text is None else _check_text(request.text)
+
+
 def _check_messages(messages: Sequence[Message], limits: Limits) -> Iterator[Violation]:
     if not 1 <= len(messages) <= limits.max_messages:
         yield Violation("messages", f"must hold from 1 to {limits.max_messages} messages")
         return
     for index, message in enumerate(messages):
         yield from _check_message(f"messages[{index}]", message)
+
+
+def _check_text(text: str) -> Iterator[Violation]:
+    if not text:
+        yield Violation("prompt", "must not be empty")
 
 
 def _check_message(path: str, message: Message) -> Iterator[Violation]:
@@ -91,6 +104,13 @@ def _check_stops(stops: Sequence[str], limits: Limits) -> Iterator[Violation]:
     for index, stop in enumerate(stops):
         if not 1 <= len(stop) <= limits.max_stop_chars:
             yield Violation(f"stop[{index}]", f"must have from 1 to {limits.max_stop_chars} characters")
+
+
+def _check_stop_ids(stops: Sequence[Sequence[int]], limits: Limits) -> Iterator[Violation]:
+    if len(stops) > limits.max_stops:
+        yield Violation("stop_ids", f"must hold at most {limits.max_stops} words")
+    elif not all(1 <= len(stop) <= limits.max_stop_chars for stop in stops):
+        yield Violation("stop_ids", f"each word must have from 1 to {limits.max_stop_chars} tokens")
 
 
 def _check_output_tokens(most: int | None, fewest: int | None) -> Iterator[Violation]:

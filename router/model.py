@@ -8,6 +8,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from router.errors import TidegateError
+from router.tokens import TokenDelta
 from router.tools import AUTO, Tool, ToolCallDelta, ToolChoice
 
 
@@ -80,7 +81,9 @@ class Priority(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """What a caller asks for. Not checked yet; see checks.py."""
+    """What a caller asks for. Not checked yet; see checks.py. In place of messages there may be a text that is continued as it is, or its
+    token ids: then the answer comes as ids too, and a stop of `stop_ids` is part of the answer that it ends.
+    """
 
     model: str
     messages: Sequence[Message]
@@ -95,6 +98,9 @@ class TurnRequest:
     parallel_tool_calls: bool = True
     priority: Priority = Priority.INTERACTIVE
     max_wait_s: float | None = None
+    text: str | None = None
+    input_ids: Sequence[int] | None = None
+    stop_ids: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +212,7 @@ class Failed:
     error: TidegateError
 
 
-TurnEvent = Queued | Started | TextDelta | ToolCallDelta | Logprobs | Usage | Finished | Failed
+TurnEvent = Queued | Started | TextDelta | TokenDelta | ToolCallDelta | Logprobs | Usage | Finished | Failed
 
 Sink = Callable[[Sequence[TurnEvent]], None]
 """Takes a turn's events, oldest first, without waiting."""
@@ -244,7 +250,7 @@ class WorkerDelta(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """What a worker is asked: prompt ids, the most new ids, how to choose them, trace headers when the turn is traced, and whom it is for,
-    for a Receipt."""
+    for a receipt."""
 
     prompt: Sequence[int]
     max_new_tokens: int
@@ -254,14 +260,6 @@ class GenerationRequest:
     log_probs: bool = False
     trace_headers: dict[str, str] = field(default_factory=dict)
     account: str = ""
-
-
-class Receipt(NamedTuple):
-    """What a worker made for a router that lost its connection, by the text that the router had given with the request."""
-
-    account: str
-    tokens: int
-    cached_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from typing import Any
 
 from router.config import ModelConfig
 from router.errors import Violation, field_invalid, model_unknown
-from router.model import Guide, Message
+from router.model import Guide, Message, TurnRequest
 from router.text.calls import CallParser
-from router.text.decode import Decoder
 from router.text.template import TemplateRefused
 from router.text.tokenizer import Tokenizer
 from router.text.tools import Offer, describe, guide_call
+from router.token_turn import TokenTurn
 from router.tools import Tool
+from router.turn import AnyTurn, Turn
 
 _INLINE_CHARS = 16_384
 """Prompts up to this length are tokenized on the event loop: about 5 ms at most, and cheaper than a hop to a thread."""
@@ -30,6 +31,12 @@ class Model:
         self.tokenizer = tokenizer
         self._executor = executor
 
+    async def read_prompt(self, request: TurnRequest, offer: Offer | None = None) -> Sequence[int]:
+        """The token ids of a turn's prompt, in whichever form it is given. Raises CallerError FIELD_INVALID."""
+        if request.input_ids is not None:
+            return self._check_ids(request.input_ids)
+        return await (self.encode(request.messages, offer) if request.text is None else self.encode_text(request.text))
+
     async def encode(self, messages: Sequence[Message], offer: Offer | None = None) -> list[int]:
         """The prompt's token ids. Raises CallerError FIELD_INVALID when the model's chat template takes no such conversation."""
         tools = sum(map(_count_tool_chars, offer.tools)) if offer else 0
@@ -37,20 +44,35 @@ class Model:
             return self._encode(messages, offer)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, messages, offer)
 
+    async def encode_text(self, text: str) -> list[int]:
+        """The token ids of a text that the model continues, without its chat template."""
+        if len(text) <= _INLINE_CHARS:
+            return self.tokenizer.encode_prompt(text)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self.tokenizer.encode_prompt, text)
+
     def guide(self, offer: Offer | None) -> Guide | None:
         """The form of an answer that must be a call."""
         return guide_call(offer, self.tokenizer.calls) if offer and offer.forced else None
 
-    def decoder(self, offer: Offer | None) -> Decoder:
-        """For one answer."""
-        return self.tokenizer.call_decoder() if offer else self.tokenizer.decoder()
+    def open_turn(self, request: TurnRequest, offer: Offer | None, prompt_tokens: int) -> AnyTurn:
+        """What follows the answer, and tells it in the form that the prompt had."""
+        if request.input_ids is not None:
+            return TokenTurn(request.stop_ids, prompt_tokens, logprobs=request.logprobs)
+        decoder = self.tokenizer.call_decoder() if offer else self.tokenizer.decoder(continues=request.text is not None)
+        return Turn(decoder, request.stop, prompt_tokens, logprobs=request.logprobs, calls=self._call_parser(offer))
 
-    def call_parser(self, offer: Offer | None) -> CallParser | None:
+    def _call_parser(self, offer: Offer | None) -> CallParser | None:
         """For one answer that may hold calls."""
         if offer is None:
             return None
         parallel = offer.parallel and self.tokenizer.parallel_calls
         return CallParser(self.tokenizer.calls, offer.callable, forced=bool(offer.forced), parallel=parallel)
+
+    def _check_ids(self, ids: Sequence[int]) -> Sequence[int]:
+        """Engines take ids that they do not have in silence."""
+        if not ids or min(ids) < 0 or max(ids) >= self.tokenizer.vocab_size:
+            raise field_invalid(Violation("input_ids", f"must hold at least one token id, each from 0 to {self.tokenizer.vocab_size - 1}"))
+        return ids
 
     def _encode(self, messages: Sequence[Message], offer: Offer | None) -> list[int]:
         plain = [_as_template_sees(message) for message in messages]

@@ -31,7 +31,6 @@ from router.routing.route import Need, Route
 from router.spending import Charge, Spending
 from router.telemetry import Metrics, Tracing, trace_headers
 from router.text.tools import offer_tools
-from router.turn import Turn
 
 log = logging.getLogger("tidegate.pipeline")
 
@@ -89,7 +88,7 @@ class Pipeline:
         check_turn(request, self._limits)
         offer = offer_tools(request)
         with answer.span.stage("tokenize"):
-            prompt = await model.encode(request.messages, offer)
+            prompt = await model.read_prompt(request, offer)
         pool = self._pools[model.name]
         room = min(model.tokenizer.context, pool.fleet.measure_room())
         most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), room)
@@ -101,8 +100,7 @@ class Pipeline:
             with answer.span.stage("queue"):
                 entry = _describe_entry(call, request, charge, need, pool.fleet.expect_cached(need.chain))
                 slot = await held.enter_async_context(pool.queue.place(entry, answer.wait))
-            turn = Turn(model.decoder(offer), request.stop, len(prompt), logprobs=request.logprobs, calls=model.call_parser(offer))
-            answer.prepare(turn, slot)
+            answer.prepare(model.open_turn(request, offer, len(prompt)), slot)
             with answer.span.stage("generate") as stage:
                 guide, trace = model.guide(offer) or request.guide, trace_headers(stage)
                 asked = _ask_worker(request, prompt, most, guide=guide, trace=trace, account=charge.account)

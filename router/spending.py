@@ -17,10 +17,11 @@ from router.admission.queue import Slot
 from router.auth.principal import Principal
 from router.ledger.entry import UsageEntry, read_line
 from router.ledger.running import LOST
-from router.model import Allowance, Receipt
+from router.model import Allowance
 from router.quota.limits import Amounts
 from router.quota.quota import SLICE_TOKENS, Ask, Hold, Quota
 from router.quota.terms import Terms
+from router.upstream.link import Receipt
 
 AHEAD_TOKENS = 32
 """How long before a reservation is used up more is asked for: the answer of a store that is not far should come within as many steps."""

@@ -6,6 +6,7 @@ nothing here waits. Stop texts are looked for in the text only: none begins, end
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from router.errors import TidegateError, WorkerError, engine_failed, engine_refused, guide_invalid, worker_lost, worker_stalled
@@ -19,24 +20,13 @@ GUIDE_TENSOR = "guided_decoding_guide: "
 """How a worker begins its words about a guide that it cannot compile; they are for the caller."""
 
 
-class Turn:
-    """The state of one answer."""
+class AnyTurn(ABC):
+    """What every answer has, in whichever form it is told: its counts and its end."""
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        stops: Sequence[str],
-        prompt_tokens: int,
-        *,
-        logprobs: bool = False,
-        calls: CallParser | None = None,
-    ) -> None:
-        """`logprobs` says whether the caller wants them; a frame may hold some because another turn does. `calls` finds tool calls."""
-        self._decoder = decoder
-        self._logprobs = logprobs
-        self._stops = StopMatcher(stops)
-        self._calls = calls
+    def __init__(self, prompt_tokens: int, guide_field: str = "response_format") -> None:
+        """`guide_field` is where the caller had asked for the answer's form."""
         self._prompt_tokens = prompt_tokens
+        self._guide_field = guide_field
         self.tokens: list[int] = []
         """All that the workers made for it, for going on elsewhere."""
         self._cached_tokens = 0
@@ -63,11 +53,9 @@ class Turn:
             return []
         self.tokens += delta.tokens
         self._cached_tokens = min(delta.cached_tokens or self._cached_tokens, self._prompt_tokens)
-        events, stop = self._read(self._decoder.feed(delta.tokens))
-        if self._logprobs and delta.log_probs:
-            events.append(self._tell_logprobs(delta.tokens, delta.log_probs))
-        if stop is not None or (self._calls and self._calls.done):
-            return events + self._complete(FinishReason.STOP, stop or "")
+        events, stop = self._read(delta)
+        if stop is not None:
+            return events + self._complete(FinishReason.STOP, stop)
         return events if delta.finish is WorkerFinish.RUNNING else events + self._end(delta)
 
     def cancel(self) -> list[TurnEvent]:
@@ -85,7 +73,70 @@ class Turn:
         self._ended = True
         return [self.usage, Failed(error)]
 
-    def _read(self, text: str) -> tuple[list[TurnEvent], str | None]:
+    @abstractmethod
+    def _read(self, delta: WorkerDelta) -> tuple[list[TurnEvent], str | None]:
+        """What the tokens bring, and the stop that is complete with them; "" for an end that has no text."""
+
+    def _read_rest(self) -> tuple[list[TurnEvent], str | None]:
+        """What was held back, when the answer ends."""
+        return [], None
+
+    def _end(self, delta: WorkerDelta) -> list[TurnEvent]:
+        if delta.refusal.startswith(GUIDE_TENSOR):
+            return self.fail(guide_invalid(delta.refusal.removeprefix(GUIDE_TENSOR), self._guide_field))
+        error = find_loss(delta) or (engine_refused() if delta.finish is WorkerFinish.REFUSED else None)
+        return self.fail(error) if error else self._flush(_REASONS[delta.finish])
+
+    def _flush(self, reason: FinishReason) -> list[TurnEvent]:
+        events, stop = self._read_rest()
+        return events + self._complete(FinishReason.STOP if stop else reason, stop or "")
+
+    def _complete(self, reason: FinishReason, stop: str) -> list[TurnEvent]:
+        return self._finish(reason, stop)
+
+    def _finish(self, reason: FinishReason, stop: str = "") -> list[TurnEvent]:
+        self._ended = True
+        return [self.usage, Finished(reason, stop)]
+
+
+class Turn(AnyTurn):
+    """An answer that is told as text."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        stops: Sequence[str],
+        prompt_tokens: int,
+        *,
+        logprobs: bool = False,
+        calls: CallParser | None = None,
+    ) -> None:
+        """`logprobs` says whether the caller wants them; a frame may hold some because another turn does. `calls` finds tool calls."""
+        super().__init__(prompt_tokens, "tools" if calls and calls.forced else "response_format")
+        self._decoder = decoder
+        self._logprobs = logprobs
+        self._stops = StopMatcher(stops)
+        self._calls = calls
+
+    def _read(self, delta: WorkerDelta) -> tuple[list[TurnEvent], str | None]:
+        events, stop = self._read_text(self._decoder.feed(delta.tokens))
+        if self._logprobs and delta.log_probs:
+            events.append(self._tell_logprobs(delta.tokens, delta.log_probs))
+        return events, "" if stop is None and self._calls and self._calls.done else stop
+
+    def _read_rest(self) -> tuple[list[TurnEvent], str | None]:
+        events, stop = self._read_text(self._decoder.flush())
+        if self._calls is not None and stop is None:
+            rest, stop = self._read_pieces(self._calls.flush())
+            events += rest
+        text = "" if stop else self._stops.flush()
+        return events + ([TextDelta(text)] if text else []), stop
+
+    def _complete(self, reason: FinishReason, stop: str) -> list[TurnEvent]:
+        called = reason is FinishReason.STOP and self._calls is not None and self._calls.whole
+        return self._finish(FinishReason.TOOL_CALLS if called else reason, stop)
+
+    def _read_text(self, text: str) -> tuple[list[TurnEvent], str | None]:
         """What the text brings, and the stop in it."""
         if self._calls is not None:
             return self._read_pieces(self._calls.feed(text))
@@ -111,30 +162,6 @@ class Turn:
         """One entry per token, of held-back ones too; their joined bytes are the text's and those of a character that is not whole yet."""
         pairs = zip(tokens, log_probs, strict=True)
         return Logprobs([TokenLogprob(token, self._decoder.bytes_of(token), log_prob) for token, log_prob in pairs])
-
-    def _end(self, delta: WorkerDelta) -> list[TurnEvent]:
-        if delta.refusal.startswith(GUIDE_TENSOR):
-            field = "tools" if self._calls and self._calls.forced else "response_format"
-            return self.fail(guide_invalid(delta.refusal.removeprefix(GUIDE_TENSOR), field))
-        error = find_loss(delta) or (engine_refused() if delta.finish is WorkerFinish.REFUSED else None)
-        return self.fail(error) if error else self._flush(_REASONS[delta.finish])
-
-    def _flush(self, reason: FinishReason) -> list[TurnEvent]:
-        events, stop = self._read(self._decoder.flush())
-        if self._calls is not None and stop is None:
-            rest, stop = self._read_pieces(self._calls.flush())
-            events += rest
-        text = "" if stop else self._stops.flush()
-        events += [TextDelta(text)] if text else []
-        return events + self._complete(FinishReason.STOP if stop else reason, stop or "")
-
-    def _complete(self, reason: FinishReason, stop: str) -> list[TurnEvent]:
-        called = reason is FinishReason.STOP and self._calls is not None and self._calls.whole
-        return self._finish(FinishReason.TOOL_CALLS if called else reason, stop)
-
-    def _finish(self, reason: FinishReason, stop: str = "") -> list[TurnEvent]:
-        self._ended = True
-        return [self.usage, Finished(reason, stop)]
 
 
 _REASONS = {

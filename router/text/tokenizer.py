@@ -21,6 +21,7 @@ from router.text.vocabulary import (
     UnsupportedTokenizer,
     added_tokens_of,
     leading_spaces_of,
+    opening_ids_of,
     pieces_of,
     token_bytes_of,
     unknown_id_of,
@@ -44,6 +45,7 @@ class Tokenizer:
         """Raises UnsupportedTokenizer, or InvalidTemplate."""
         source = files.tokenizer_json
         self._lead = leading_spaces_of(source)
+        self._opening_ids = opening_ids_of(source)
         names = seal_names(source)
         self._sealed = build_sealed(source, names)
         self._guard = TokenGuard(names)
@@ -77,6 +79,10 @@ class Tokenizer:
         ids: list[int] = self._sealed.encode_batch_fast([_replace_surrogates(text)], add_special_tokens=False)[0].ids
         return ids
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Ids of a text that the model continues: those that its tokenizer puts before every text, then the text's own."""
+        return [*self._opening_ids, *self.encode_text(text)]
+
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -94,9 +100,9 @@ class Tokenizer:
         rendered = self._template.fill(marked, tools=marked_tools)
         return self.encode_text(self._guard.seal(rendered + beginning, mark))
 
-    def decoder(self) -> Decoder:
-        """For one answer."""
-        return Decoder(self.token_bytes, lead=self._lead)
+    def decoder(self, *, continues: bool = False) -> Decoder:
+        """For one answer; `continues` if it is read behind a text, where its leading spaces count."""
+        return Decoder(self.token_bytes, lead=0 if continues else self._lead)
 
     def call_decoder(self) -> Decoder:
         """For one answer that may hold tool calls: the control tokens around them are text in it."""

@@ -43,6 +43,13 @@ def leading_spaces_of(tokenizer_json: Mapping[str, Any]) -> int:
     return sum(int(step["start"]) for step in steps if step["type"] == "Strip")
 
 
+def opening_ids_of(tokenizer_json: Mapping[str, Any]) -> list[int]:
+    """The ids that the tokenizer puts before every text, as a beginning-of-text token."""
+    last = tokenizer_json.get("post_processor") or {"type": "none"}
+    steps = last["processors"] if last["type"] == "Sequence" else [last]
+    return [token for step in steps if step["type"] == "TemplateProcessing" for token in _opening_of(step)]
+
+
 def added_tokens_of(tokenizer_json: Mapping[str, Any]) -> list[AddedToken]:
     """The added tokens in the file's order."""
     return [AddedToken(it["id"], it["content"], it["special"]) for it in tokenizer_json["added_tokens"]]
@@ -73,6 +80,13 @@ def _spellings_of(tokenizer_json: Mapping[str, Any]) -> tuple[Callable[[str], by
     if _decoder_steps(tokenizer_json)[0]["type"] == "ByteLevel":
         return _ByteLevel(), str.encode
     return _sentencepiece_bytes, _sentencepiece_bytes
+
+
+def _opening_of(template: Mapping[str, Any]) -> Iterator[int]:
+    for piece in template["single"]:
+        if "SpecialToken" not in piece:
+            return
+        yield from template["special_tokens"][piece["SpecialToken"]["id"]]["ids"]
 
 
 def _decoder_steps(tokenizer_json: Mapping[str, Any]) -> list[Mapping[str, Any]]:

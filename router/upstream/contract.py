@@ -14,8 +14,8 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from router.model import GenerationRequest, Receipt, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
-from router.upstream.link import LinkBroken
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.upstream.link import LinkBroken, Receipt
 from router.upstream.tensors import add_tensor, add_text, guide_texts, raw_outputs, read_numbers, read_texts, sampling_tensors
 
 MODEL = "tensorrt_llm"

@@ -10,16 +10,24 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, describe_fault, internal
-from router.model import GenerationRequest, Receipt, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 
 OnTokens = Callable[[WorkerDelta], None]
+
+
+class Receipt(NamedTuple):
+    """What a worker made for a router that lost its connection, by the text that the router had given with the request."""
+
+    account: str
+    tokens: int
+    cached_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

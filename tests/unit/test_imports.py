@@ -46,15 +46,16 @@ LAYERS = (
         "router.store",
         "router.telemetry",
         "router.text",
+        "router.token_turn",
         "router.tool_checks",
         "router.turn",
         "router.upstream",
     ),
-    ("router.config", "router.errors", "router.model", "router.tools"),
+    ("router.config", "router.errors", "router.model", "router.tokens", "router.tools"),
 )
 
 # What the router's domain may not know of.
-PURE = ("router.errors", "router.model", "router.tools")
+PURE = ("router.errors", "router.model", "router.tokens", "router.tools")
 FOREIGN = ("grpc", "google", "tidegate", "tritonclient", "opentelemetry", "prometheus_client", "sqlite3", "psycopg", "asyncpg", "redis")
 
 

@@ -33,8 +33,19 @@ def fields_of(request: TurnRequest) -> list[str]:
 
 
 def test_a_plain_request_passes() -> None:
-    """One user message is enough."""
+    """One user message is enough, and so is a text or ids in their place."""
     assert fields_of(TURN) == []
+    assert fields_of(TurnRequest("", (), text="hi")) == []
+    assert fields_of(TurnRequest("", (), input_ids=[1])) == []
+
+
+@pytest.mark.parametrize(
+    ("stops", "fields"),
+    [([], []), ([[1]] * 2, []), ([[1]] * 3, ["stop_ids"]), ([[]], ["stop_ids"]), ([[1] * 4], []), ([[1] * 5], ["stop_ids"])],
+)
+def test_stops_of_ids(stops: list[list[int]], fields: list[str]) -> None:
+    """As many as texts may be, and as long."""
+    assert fields_of(TurnRequest("", (), input_ids=[1], stop_ids=stops)) == fields
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ import pytest
 
 from router.config import ModelConfig
 from router.errors import CallerError, Code
-from router.model import Message, Role, ToolCall
+from router.model import Message, Role, ToolCall, TurnRequest
 from router.models import Model, Models
 from router.text.tokenizer import Tokenizer
+from router.token_turn import TokenTurn
+from router.turn import Turn
 from tests.models import build_sentencepiece_model
 
 LONG = 20_000
@@ -93,6 +95,30 @@ async def test_a_conversation_the_template_refuses_is_the_callers_fault(tmp_path
     assert refused.value.violations[0].field == "messages"
     assert "Roles must alternate" in refused.value.message
     assert "xx" not in refused.value.message
+
+
+async def test_a_prompt_may_come_in_three_forms(chatml: Path) -> None:
+    """Messages for the template, a text as it is, and ids, which are not read at all."""
+    model = make_model(chatml, CountingExecutor())
+    told = await model.read_prompt(TurnRequest("", [Message(Role.USER, "hi")]))
+    assert render(model, list(told)).endswith("hi<|im_end|>\n<|im_start|>assistant\n")
+    text = await model.read_prompt(TurnRequest("", (), text="hi<|im_end|>"))
+    assert (render(model, list(text)), 2 in text) == ("hi<|im_end|>", False)
+    assert await model.read_prompt(TurnRequest("", (), input_ids=[2, 5])) == [2, 5]
+
+
+@pytest.mark.parametrize("ids", [[], [-1], [1, 266]])
+async def test_ids_outside_the_vocabulary_are_refused(chatml: Path, ids: list[int]) -> None:
+    """Engines would take them in silence."""
+    with pytest.raises(CallerError, match="input_ids: must hold at least one token id, each from 0 to 265"):
+        await make_model(chatml, CountingExecutor()).read_prompt(TurnRequest("", (), input_ids=ids))
+
+
+def test_the_answer_has_the_form_of_the_prompt(chatml: Path) -> None:
+    """Ids for ids, text for the others."""
+    model = make_model(chatml, CountingExecutor())
+    assert isinstance(model.open_turn(TurnRequest("", (), input_ids=[1]), None, 1), TokenTurn)
+    assert isinstance(model.open_turn(TurnRequest("", (), text="hi"), None, 1), Turn)
 
 
 def test_models_are_found_by_name(chatml: Path) -> None:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import grpc
 from tidegate.v1 import event_pb2
 from tidegate.v1.chat_service_pb2 import (
     CompleteRequest,
@@ -30,8 +29,7 @@ from router.transport.outbox import Outbox
 from router.transport.requests import current_call, read_prompt, read_turn, readable
 from router.transport.session import Session, cancel_turn
 from router.transport.single import Collector, Relay
-
-Context = grpc.aio.ServicerContext[Any, Any]
+from router.transport.writer import Context, Writer
 
 log = logging.getLogger("tidegate.transport")
 
@@ -127,41 +125,6 @@ class ChatService(ChatServiceServicer):
     def _refuse_when_draining(self) -> None:
         if self._draining:
             raise draining()
-
-
-class Writer:
-    """Sends an outbox's frames, one at a time, from the RPC's own task."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.task = _current_task()
-        self._fault: TidegateError | None = None
-        self.writing = False
-        self.changed = time.monotonic()
-
-    async def send_all(self, outbox: Outbox[Any]) -> None:
-        """Returns when the outbox is closed and empty. Raises what it was interrupted with."""
-        try:
-            while (frame := await outbox.take()) is not None:
-                self.writing, self.changed = True, time.monotonic()
-                await self._context.write(frame)
-                self.writing, self.changed = False, time.monotonic()
-        except asyncio.CancelledError:
-            if self._fault is None:
-                raise
-            self.task.uncancel()
-            raise self._fault from None
-
-    def interrupt(self, error: TidegateError) -> None:
-        """Ends `send_all` with an error, in the middle of a write too."""
-        self._fault = error
-        self.task.cancel()
-
-
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None, "called from a coroutine"
-    return task
 
 
 async def _read(session: Session, requests: AsyncIterator[ConverseRequest]) -> None:

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry, start_http_server
 from tidegate.v1 import admin_service_pb2_grpc, chat_service_pb2_grpc
+from tritonclient.grpc.service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 
 from router.admin.identity import IdentityAdmin
 from router.admin.reports import Reports
@@ -43,6 +44,8 @@ from router.transport.admin_api import AdminService
 from router.transport.grpc_api import ChatService
 from router.transport.health import SERVICE, Health
 from router.transport.identity import Gate
+from router.transport.kserve.service import SERVICE as KSERVE
+from router.transport.kserve.service import KServeService
 from router.transport.requests import ReadingInterceptor
 from router.transport.status import StatusInterceptor
 from router.transport.tls import server_credentials
@@ -56,7 +59,7 @@ _KEEPALIVE = (
     ("grpc.so_reuseport", 0),  # a second router on the same port must fail, not share it
 )
 
-REFLECTED = (SERVICE, "tidegate.v1.AdminService", "grpc.health.v1.Health", reflection.SERVICE_NAME)
+REFLECTED = (SERVICE, "tidegate.v1.AdminService", KSERVE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
 
 log = logging.getLogger("tidegate.app")
 
@@ -90,9 +93,10 @@ def build(config: Config) -> App:
         metrics=metrics,
     )
     service = ChatService(pipeline, config.limits, config.timeouts, metrics)
+    kserve = KServeService(pipeline=pipeline, models=models, health=health, limits=config.limits, timeouts=config.timeouts, metrics=metrics)
     reports = Reports(store.database, {model: pool.queue for model, pool in pools.items()})
     admin = AdminService(IdentityAdmin(store.database, identity.keys, time.time), TermsAdmin(store.database, time.time), reports)
-    return App(config, pools, store, identity, terms, counting, ledger, service, admin, health, provider, registry, executor)
+    return App(config, pools, store, identity, terms, counting, ledger, service, kserve, admin, health, provider, registry, executor)
 
 
 def take_change(health: Health, pools: Mapping[str, Pool]) -> None:
@@ -114,6 +118,7 @@ class App:
     counting: Counting
     ledger: Ledger
     service: ChatService
+    kserve: KServeService
     admin: AdminService
     health: Health
     provider: TracerProvider
@@ -144,12 +149,17 @@ class App:
             for pool in self.pools.values():
                 await stack.enter_async_context(pool.running())
             stack.push_async_callback(_cancel, _start(self.service.watch_streams()))
+            stack.push_async_callback(_cancel, _start(self.kserve.watch_streams()))
             await server.start()
             stack.push_async_callback(server.stop, 1.0)
-            stack.push_async_callback(self.service.drain, self.config.timeouts.drain_s)
+            stack.push_async_callback(self._drain)
             stack.callback(self.admin.close)
             stack.callback(self.health.close)
             yield Endpoints(f"{self.config.listen.rpartition(':')[0]}:{port}", metrics)
+
+    async def _drain(self) -> None:
+        grace_s = self.config.timeouts.drain_s
+        await asyncio.gather(self.service.drain(grace_s), self.kserve.drain(grace_s))
 
     def _build_server(self) -> tuple[grpc.aio.Server, int]:
         limits = self.config.limits
@@ -160,6 +170,7 @@ class App:
             maximum_concurrent_rpcs=limits.max_streams,
         )
         chat_service_pb2_grpc.add_ChatServiceServicer_to_server(self.service, server)
+        add_GRPCInferenceServiceServicer_to_server(self.kserve, server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         admin_service_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, server)
         reflection.enable_server_reflection(REFLECTED, server)

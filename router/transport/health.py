@@ -25,6 +25,10 @@ class Health(HealthServicer):
         self._changed = asyncio.Event()
         self._closed = False
 
+    def serves(self, service: str = "") -> bool:
+        """Whether a service is known and serves; empty means any model."""
+        return self._serving.get(service, False)
+
     def publish(self, models: Mapping[str, bool]) -> None:
         """Sets, for each model, whether it is served. Ignored after `close`."""
         if self._closed:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from router.auth.authenticate import Authenticator
 from router.transport.requests import current_call, set_principal
 
-_OPEN = "/grpc.health.v1.Health/"
+_TRITON = "/inference.GRPCInferenceService/"
+_OPEN = ("/grpc.health.v1.Health/", f"{_TRITON}ServerLive", f"{_TRITON}ServerReady", f"{_TRITON}ModelReady")
 """What anybody may ask, for load balancers and orchestrators."""
 
 

@@ -22,6 +22,8 @@ from router.tools import Tool, ToolChoice, ToolMode
 
 REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_READ = ("/tidegate.", "/inference.")
+"""Methods whose handlers know of Unreadable."""
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -40,7 +42,7 @@ class ReadingInterceptor(grpc.aio.ServerInterceptor):
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith("/tidegate."):
+        if handler is None or not handler_call_details.method.startswith(_READ):
             return handler
         return handler._replace(request_deserializer=self._tolerant(handler.request_deserializer))
 

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import DESCRIPTOR as REFLECTION
 from tidegate import Session, TidegateError
 from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, CountTokensRequest, Setup, StartTurn
 from tidegate.v1.turn_pb2 import TurnSpec
+from tritonclient.grpc.service_pb2 import DESCRIPTOR as TRITON
 
 from router.auth.principal import Role
 from tests.bench.calls import failure_of
@@ -25,6 +26,11 @@ from tests.bench.worker import Worker
 SPEC = TurnSpec(messages=[ask()])
 LOCKED: dict[str, Any] = {"auth": {}}
 """Nobody is let in without credentials."""
+HEALTH = (
+    "/grpc.health.v1.Health/Check",
+    *(f"/inference.GRPCInferenceService/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")),
+)
+"""What load balancers ask of this router and of Triton; an empty message means the server, or the default model."""
 
 
 def all_methods() -> Iterator[tuple[str, bool, bool]]:
@@ -32,7 +38,7 @@ def all_methods() -> Iterator[tuple[str, bool, bool]]:
     pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
     files = [name for name in ("chat", "admin") if _is_known(pool, f"tidegate/v1/{name}_service.proto")]
     described = [pool.FindFileByName(f"tidegate/v1/{name}_service.proto") for name in files]
-    for file in (*described, REFLECTION):
+    for file in (*described, REFLECTION, TRITON):
         for service in file.services_by_name.values():
             for method in service.methods:
                 yield f"/{service.full_name}/{method.name}", method.client_streaming, method.server_streaming
@@ -55,13 +61,13 @@ def call_raw(channel: grpc.aio.Channel, path: str, metadata: Any, *, streams_in:
 
 @pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer tg_abcdefghijkl_" + "x" * 43),), (("authorization", "Basic x"),)])
 async def test_every_method_wants_credentials(chatml: Path, metadata: Any) -> None:
-    """Of every service and cardinality, reflection too: a new RPC is covered as soon as it exists. Health alone is open."""
+    """Of every service and cardinality, reflection too: a new RPC is covered as soon as it exists. Health alone is open, Triton's too."""
     async with run_bench(chatml, Worker(chatml), **LOCKED) as router, grpc.aio.insecure_channel(router.target) as channel:
-        for path, streams_in, streams_out in all_methods():
+        for path, streams_in, streams_out in (it for it in all_methods() if it[0] not in HEALTH):
             error = await failure_of(call_raw(channel, path, metadata, streams_in=streams_in, streams_out=streams_out))
             assert (path, error.code, error.reason) == (path, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
-        healthy: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert await healthy(b"") == b"\x08\x01"
+        for path in HEALTH:
+            assert await call_raw(channel, path, metadata, streams_in=False, streams_out=False) == b"\x08\x01"
 
 
 async def test_a_key_opens_every_kind_of_call(chatml: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from tritonclient.grpc.service_pb2 import ModelInferRequest, ModelStreamInferResponse
 
 from router.config import Limits
-from router.errors import TidegateError, describe_fault, internal, too_many_turns
+from router.errors import TidegateError, describe_fault, internal, reader_too_slow, too_many_turns
 from router.model import Call
 from router.transport.kserve.answers import Notice, Reply
 from router.transport.kserve.asked import Asked, read_asked
@@ -50,6 +50,7 @@ class InferStream:
         """A task: takes requests until the caller has half-closed."""
         try:
             async for request in requests:
+                self._require_reader()
                 self.receive(readable(request))
             self.finish_input()
         except TidegateError as error:
@@ -101,6 +102,11 @@ class InferStream:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _require_reader(self) -> None:
+        """Turns are bounded, refusals are not: a caller may send requests without end and read nothing. Raises CallerError."""
+        if len(self._ready) > 2 * self._limits.max_turns_per_stream:
+            raise reader_too_slow()
 
     def _start(self, asked: Asked) -> None:
         most = self._limits.max_turns_per_stream

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import pytest
 from tritonclient.grpc.model_config_pb2 import TYPE_STRING
 
-from router.config import ModelConfig
 from router.errors import CallerError
-from router.models import Model, Models
-from router.text.tokenizer import Tokenizer
 from router.transport.kserve.catalogue import Catalogue
 from router.transport.kserve.contracts import TEXT, TOKENS, configure, describe
 from router.transport.kserve.statistics import Statistics
-
-
-@pytest.fixture(scope="module")
-def catalogue(chatml: Path) -> Catalogue:
-    tokenizer, executor = Tokenizer.load(chatml), ThreadPoolExecutor(1)
-    configs = [ModelConfig(name=name, path=chatml, workers=("127.0.0.1:1",)) for name in ("first", "second", "ensemble")]
-    return Catalogue(Models([Model(config, tokenizer, executor) for config in configs]))
 
 
 @pytest.mark.parametrize(

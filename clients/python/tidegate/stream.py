@@ -24,6 +24,9 @@ from tidegate.v1.turn_pb2 import TurnSpec
 CLOSING_S = 1.0
 """Time that a stream which is left may take to end by itself."""
 
+REFUSAL_S = 1.0
+"""Time that a router takes at most to refuse a stream."""
+
 _PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5)
 _REFUSALS = ("UNREACHABLE", "STREAM_UNKNOWN", "STREAM_TAKEN", "RESUME_GAP")
 
@@ -109,11 +112,28 @@ class Stream:
                     self._take(frame, channel)
                 return None
             except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.INTERNAL and not self._stream_id:
+                    error = await self._ask_why(channel) or error
                 return self._explain(from_rpc_error(error, opened=self._lost_at is None and bool(self._stream_id)), channel)
             finally:
                 call.cancel()
                 self._outgoing = None
                 outgoing.put_nowait(None)  # a call that is over leaves its reader of requests alone
+
+    async def _ask_why(self, channel: Channel) -> grpc.aio.AioRpcError | None:
+        """grpc.aio loses a refusal that crosses with a write, and says INTERNAL: calls again and writes nothing, to hear it."""
+        silent: Outgoing = asyncio.Queue()
+        call = channel.stub.Converse(_drain(silent), metadata=self._connection.metadata(self._headers))
+        ended = asyncio.ensure_future(call.code())
+        try:
+            await asyncio.wait({ended}, timeout=REFUSAL_S)
+            if not ended.done() or ended.result() is grpc.StatusCode.OK:
+                return None
+            return grpc.aio.AioRpcError(ended.result(), await call.initial_metadata(), await call.trailing_metadata(), await call.details())
+        finally:
+            call.cancel()
+            ended.cancel()
+            silent.put_nowait(None)
 
     def _say_what_was_said(self, setup: Setup) -> Outgoing:
         """What a new connection is told first."""

@@ -63,6 +63,13 @@ async def test_the_worker_is_asked_for_what_the_caller_wants(bench: Bench) -> No
     assert asked.trace_headers["traceparent"].split("-")[2] != CALLER_SPAN
 
 
+async def test_a_text_goes_to_the_worker_without_a_template(bench: Bench) -> None:
+    """As its own ids and no others."""
+    async with bench.running(TurnRequest("", (), text="hi <|im_end|>")):
+        bench.worker.feed([], WorkerFinish.LENGTH)
+    assert bench.worker.asked[0].prompt == bench.ids("hi <|im_end|>")
+
+
 async def test_an_answer_is_cut_to_what_the_workers_cache_holds(bench: Bench) -> None:
     """The smaller of the model's context and the worker's KV cache bounds prompt and answer together."""
     async with bench.running(TurnRequest("", ASK.messages, max_output_tokens=100_000)):

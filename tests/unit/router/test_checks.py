@@ -88,6 +88,11 @@ def test_sampling_ranges(name: str, good: tuple[float, ...], bad: tuple[float, .
         assert fields_of(replace(TURN, sampling=sampling_of(name, value))) == [f"sampling.{name}"]
 
 
+def test_an_empty_text_is_no_prompt() -> None:
+    """A model cannot go on from nothing."""
+    assert fields_of(TurnRequest("", (), text="")) == ["prompt"]
+
+
 @pytest.mark.parametrize("seed", [0, 2**64 - 1])
 def test_every_seed_passes(seed: int) -> None:
     """The wire type is its range."""

@@ -85,6 +85,16 @@ async def test_long_prompts_are_made_in_the_executor(chatml: Path, message: Mess
     assert len(ids) > LONG
 
 
+async def test_a_text_is_a_prompt_without_a_template(chatml: Path) -> None:
+    """As it is, at once when it is short and in the executor when it is long."""
+    executor = CountingExecutor()
+    model = make_model(chatml, executor)
+    assert render(model, await model.encode_text("hi <|im_end|>")) == "hi <|im_end|>"
+    assert executor.calls == 0
+    assert len(await model.encode_text("x" * LONG)) == LONG
+    assert executor.calls == 1
+
+
 @pytest.mark.parametrize("filler", ["x", "x" * LONG], ids=["inline", "executor"])
 async def test_a_conversation_the_template_refuses_is_the_callers_fault(tmp_path: Path, filler: str) -> None:
     """A model whose roles must alternate refuses two user messages, and the error shows none of their text."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Reference
 
 from router.text.template import TemplateRefused
@@ -210,3 +210,28 @@ def test_older_and_other_forms_of_the_file_are_read(tmp_path: Path, change: Call
     pair = ModelPair(tmp_path)
     assert pair.tokenizer.encode_chat(converse("hello world")) == pair.encode_chat(converse("hello world"))
     assert pair.control_ids_in(pair.tokenizer.encode_text("<|im_end|>")) == []
+
+
+@pytest.mark.parametrize("opening", ["<s> $A", "$A", "<s> <s> $A </s>"])
+@pytest.mark.parametrize("in_sequence", [True, False])
+def test_a_plain_prompt_begins_as_the_librarys_does(tmp_path: Path, opening: str, in_sequence: bool) -> None:
+    """With what the tokenizer puts before every text, never with what it puts behind: the model goes on from there."""
+    source = Reference.from_file(str(build_sentencepiece_model(tmp_path) / "tokenizer.json"))
+    template = processors.TemplateProcessing(single=opening, special_tokens=[("<s>", 1), ("</s>", 2)])
+    source.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template]) if in_sequence else template
+    source.save(str(tmp_path / "tokenizer.json"))
+    expected = source.encode("hi there").ids
+    assert Tokenizer.load(tmp_path).encode_prompt("hi there") == (expected[:-1] if "</s>" in opening else expected)
+
+
+@given(text=HOSTILE)
+def test_a_plain_prompt_has_no_control_tokens_of_the_callers(pair: ModelPair, text: str) -> None:
+    """A typed control token is its characters here too."""
+    assert pair.control_ids_in(pair.tokenizer.encode_prompt(text)) == pair.control_ids_in(pair.tokenizer.encode_prompt("word"))
+
+
+def test_what_continues_a_text_keeps_its_spaces(tmp_path: Path) -> None:
+    """SentencePiece's leading space is dropped where an answer begins, not where a text goes on."""
+    tokenizer = Tokenizer.load(build_sentencepiece_model(tmp_path))
+    ids = tokenizer.encode_text("hi")
+    assert (tokenizer.decoder().feed(ids), tokenizer.decoder(continues=True).feed(ids)) == ("hi", " hi")

@@ -36,7 +36,7 @@ run: install ## Start model, Triton and router, answer a first question, stay up
 
 .PHONY: demo
 demo: install ## The same, but exit 0 after the first answer and its trace
-	@exec $(BIN)/tidegate up --demo --port 0 --metrics-port 0
+	@exec $(BIN)/tidegate up --demo --port 0 --http-port 0 --metrics-port 0
 
 .PHONY: protos
 protos: install ## Generate the Python stubs from protos/

@@ -46,7 +46,8 @@ async def serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with build(config).running() as endpoints:
-        print(f"router ready on {endpoints.grpc}" + (f", metrics on {endpoints.metrics}" if endpoints.metrics else ""), flush=True)
+        places = {"router ready": endpoints.grpc, "metrics": endpoints.metrics, "http": endpoints.http}
+        print(", ".join(f"{name} on {address}" for name, address in places.items() if address), flush=True)
         await stopping.wait()
         logging.getLogger("tidegate").info("draining")
 

@@ -43,6 +43,7 @@ from router.telemetry import Metrics, Tracing
 from router.transport.admin_api import AdminService
 from router.transport.grpc_api import ChatService
 from router.transport.health import SERVICE, Health
+from router.transport.http.door import HttpDoor
 from router.transport.identity import Gate
 from router.transport.kserve.service import SERVICE as KSERVE
 from router.transport.kserve.service import KServeService
@@ -96,7 +97,16 @@ def build(config: Config) -> App:
     kserve = KServeService(pipeline=pipeline, models=models, health=health, limits=config.limits, timeouts=config.timeouts, metrics=metrics)
     reports = Reports(store.database, {model: pool.queue for model, pool in pools.items()})
     admin = AdminService(IdentityAdmin(store.database, identity.keys, time.time), TermsAdmin(store.database, time.time), reports)
-    return App(config, pools, store, identity, terms, counting, ledger, service, kserve, admin, health, provider, registry, executor)
+    http = HttpDoor(
+        config=config,
+        pipeline=pipeline,
+        models=models,
+        authenticator=identity.authenticator,
+        health=health,
+        registry=registry,
+        metrics=metrics,
+    )
+    return App(config, pools, store, identity, terms, counting, ledger, service, kserve, admin, http, health, provider, registry, executor)
 
 
 def take_change(health: Health, pools: Mapping[str, Pool]) -> None:
@@ -120,6 +130,7 @@ class App:
     service: ChatService
     kserve: KServeService
     admin: AdminService
+    http: HttpDoor
     health: Health
     provider: TracerProvider
     registry: CollectorRegistry
@@ -152,14 +163,22 @@ class App:
             stack.push_async_callback(_cancel, _start(self.kserve.watch_streams()))
             await server.start()
             stack.push_async_callback(server.stop, 1.0)
+            http = await self._serve_http(stack)
             stack.push_async_callback(self._drain)
             stack.callback(self.admin.close)
             stack.callback(self.health.close)
-            yield Endpoints(f"{self.config.listen.rpartition(':')[0]}:{port}", metrics)
+            yield Endpoints(f"{self.config.listen.rpartition(':')[0]}:{port}", metrics, http)
+
+    async def _serve_http(self, stack: AsyncExitStack) -> str:
+        if not self.config.http.listen:
+            return ""
+        address = await self.http.start()
+        stack.push_async_callback(self.http.stop, 1.0)
+        return address
 
     async def _drain(self) -> None:
         grace_s = self.config.timeouts.drain_s
-        await asyncio.gather(self.service.drain(grace_s), self.kserve.drain(grace_s))
+        await asyncio.gather(*(door.drain(grace_s) for door in (self.service, self.kserve, self.http)))
 
     def _build_server(self) -> tuple[grpc.aio.Server, int]:
         limits = self.config.limits
@@ -196,10 +215,11 @@ class App:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where a running router listens, host:port; `metrics` is empty when it serves none."""
+    """Where a running router listens, host:port; `metrics` and `http` are empty when it serves none."""
 
     grpc: str
     metrics: str
+    http: str
 
 
 def _start(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

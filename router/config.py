@@ -158,7 +158,7 @@ class Auth(_Section):
     """Who may call, besides holders of API keys."""
 
     anonymous: bool = False
-    """Callers without credentials are tenant `local`. Only while `listen` is a loopback address."""
+    """Callers without credentials are tenant `local`. Only while the router listens on loopback addresses."""
     issuers: tuple[Issuer, ...] = ()
     services: tuple[Service, ...] = ()
     grace_s: Seconds = 300.0
@@ -208,6 +208,25 @@ class Routing(_Section):
     """A worker that has just come up is given its full share of turns only after this long; none is held back when all are new."""
 
 
+class Http(_Section):
+    """The HTTP door: OpenAI's API, the WebSocket, probes. Bodies and messages are bounded by `limits.max_message_bytes`."""
+
+    listen: str = ""
+    """host:port. Empty: no HTTP."""
+    max_connections: Count = 10_000
+    max_header_bytes: Count = 32 * 1024
+    header_s: Seconds = 10.0
+    body_s: Seconds = 30.0
+    """Time that a request's headers may take, and then its body."""
+    keep_alive_s: Count = 75
+    """A connection without a request stays open this long: longer than load balancers keep theirs."""
+    hold_s: Seconds = 2.0
+    """A streamed answer's status is held back until its first content, so that a refusal has a status of its own; at most this long."""
+    max_choices: Count = 16  # of one request: `n` times prompts
+    allowed_origins: tuple[str, ...] = ()
+    """Web pages from these origins may call, as https://console.example. Empty: none may."""
+
+
 class Config(_Section):
     """The whole file."""
 
@@ -227,6 +246,7 @@ class Config(_Section):
     quota: QuotaConfig = QuotaConfig()
     queue: Queue = Queue()
     routing: Routing = Routing()
+    http: Http = Http()
 
     @field_validator("models")
     @classmethod
@@ -238,7 +258,7 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _is_safe(self) -> Config:
-        on_loopback = is_loopback(self.listen)
+        on_loopback = all(is_loopback(address) for address in (self.listen, self.http.listen) if address)
         if not (self.tls or on_loopback or self.plaintext_anywhere):
             raise ValueError("listen: other than a loopback address needs [tls], or plaintext_anywhere = true")
         if self.auth.anonymous and not on_loopback:

@@ -130,6 +130,11 @@ def too_many_turns(limit: int) -> CallerError:
     return CallerError(Code.RESOURCE_EXHAUSTED, "TOO_MANY_TURNS", text, retry_after_s=1.0)
 
 
+def too_many_connections(limit: int) -> RouterError:
+    """All connections that this router takes are in use."""
+    return RouterError(Code.UNAVAILABLE, "TOO_MANY_CONNECTIONS", f"at most {limit} connections are open at once", retry_after_s=1.0)
+
+
 def reader_too_slow() -> CallerError:
     """The caller has not read its events for too long."""
     return CallerError(Code.RESOURCE_EXHAUSTED, "READER_TOO_SLOW", "events were not read in time; the stream is closed")

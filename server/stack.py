@@ -43,6 +43,7 @@ class StackOptions:
     store: str = ""
     engine: Mapping[str, str] = field(default_factory=dict)
     router: str = ""
+    http_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Stack:
 
     router: str
     metrics: str
+    http: str
     worker: str
     config: Path
     triton: Triton | None
@@ -78,9 +80,9 @@ async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
         worker = triton.endpoints.grpc if triton else options.worker
         config = work / "router.toml"
         config.write_text(router_config(options, folder, worker, collector.url, options.store or f"{work}/store"))
-        process, router, metrics = await _start_router(config, stack)
-        await _wait_serving(router)
-        yield Stack(router, metrics, worker, config, triton, process, collector, repository)
+        process, places = await _start_router(config, stack)
+        await _wait_serving(places["router ready"])
+        yield Stack(places["router ready"], places["metrics"], places["http"], worker, config, triton, process, collector, repository)
 
 
 def router_config(options: StackOptions, folder: Path, worker: str, trace_url: str, store: str) -> str:
@@ -98,6 +100,9 @@ folder = "{store}"
 
 [auth]
 anonymous = true
+
+[http]
+listen = "127.0.0.1:{options.http_port}"
 
 [telemetry]
 otlp_endpoint = "{trace_url}"
@@ -119,7 +124,8 @@ def _render(options: StackOptions, folder: Path, work: Path, trace_url: str) -> 
     return render_repository(TEMPLATE, work / "model_repository", values)
 
 
-async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.subprocess.Process, str, str]:
+async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.subprocess.Process, dict[str, str]]:
+    """The process, and where it says that it listens, by its words for that."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "router", str(config)),
         stdout=asyncio.subprocess.PIPE,
@@ -134,8 +140,7 @@ async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.su
         raise StackFailed("the router did not start in time") from None
     if not line.startswith("router ready on "):
         raise StackFailed("the router did not start; see its message above")
-    router, _, metrics = line.removeprefix("router ready on ").strip().partition(", metrics on ")
-    return process, router, metrics
+    return process, dict(place.split(" on ") for place in line.strip().split(", "))
 
 
 async def _stop_process(process: asyncio.subprocess.Process) -> None:

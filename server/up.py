@@ -94,13 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id (default %(default)s)")
     parser.add_argument("--profile", choices=("fast", "deterministic"), default="fast")
     parser.add_argument("--port", type=int, default=8500, help="the router's gRPC port (default %(default)s)")
+    parser.add_argument("--http-port", type=int, default=8502, help="the router's port for OpenAI's API (default %(default)s)")
     parser.add_argument("--metrics-port", type=int, default=8501, help="the router's /metrics port (default %(default)s)")
     parser.add_argument("--worker", default="", help="gRPC address of a Triton that runs already; none is started then")
     parser.add_argument("--store", default="~/.local/share/tidegate", help="folder of tenants, keys and usage (default %(default)s)")
     parser.add_argument("--demo", action="store_true", help="ask one question, print one line, exit")
     arguments = parser.parse_args(argv)
     store = "" if arguments.demo else arguments.store
-    options = StackOptions(arguments.model, arguments.profile, arguments.port, arguments.metrics_port, arguments.worker, store)
+    options = StackOptions(
+        arguments.model, arguments.profile, arguments.port, arguments.metrics_port, arguments.worker, store, http_port=arguments.http_port
+    )
     try:
         return asyncio.run(_demo(options) if arguments.demo else _run(options))
     except (AssetError, LaunchError, StackFailed, TidegateError) as error:
@@ -153,6 +156,7 @@ Tidegate is up. Ctrl-C stops it.
 
   chat      .venv/bin/tidegate chat --target {stack.router}
   gRPC      {stack.router}  (tidegate.v1.ChatService, with reflection and health)
+  OpenAI    http://{stack.http}/v1  (http://{stack.http}/docs tells what it takes)
   metrics   http://{stack.metrics}/metrics{triton}
   a key     .venv/bin/tidegate router {stack.config} --new-operator-key "$USER"
 """

@@ -27,6 +27,7 @@ class Router:
 
     app: App
     target: str
+    http: str
 
     def client(self, **options: Any) -> Client:
         """The Python client, connected to it. It shows what the router does: nothing is tried again or resumed unless asked for."""
@@ -54,14 +55,15 @@ async def run_router(folder: Path, *workers: str, wait_up: bool = True, **sectio
         endpoints = await stack.enter_async_context(app.running())
         if wait_up:
             await until(lambda: sum(worker.up for worker in app.workers) == len(set(workers)))
-        yield Router(app, endpoints.grpc)
+        yield Router(app, endpoints.grpc, endpoints.http)
 
 
 def values_of(folder: Path, *workers: str, **sections: Any) -> dict[str, Any]:
     """The configuration of `run_router`."""
     timeouts = FAST_TIMEOUTS | sections.pop("timeouts", {})
     model = {"name": "test", "path": str(folder), "workers": list(workers) or ["127.0.0.1:1"], **sections.pop("model", {})}
-    return {"listen": "127.0.0.1:0", "models": [model], "timeouts": timeouts, "auth": {"anonymous": True}, **sections}
+    http = {"listen": "127.0.0.1:0", **sections.pop("http", {})}
+    return {"listen": "127.0.0.1:0", "models": [model], "timeouts": timeouts, "http": http, "auth": {"anonymous": True}, **sections}
 
 
 @asynccontextmanager

@@ -60,7 +60,7 @@ async def measure(case: Case, console: Console) -> Measures:
 
 
 async def bench_ours(console: Console) -> list[tuple[str, Measures]]:
-    """The lane alone, then our router over one stream and over sixty-four."""
+    """The lane alone, then our router: gRPC over one stream and over sixty-four, and server-sent events."""
     engine = {"engine": "scripted", "step_us": str(round(STEP_S * 1e6)), "max_num_seqs": "1024", "kv_blocks": "1000000"}
     async with run_stack(StackOptions(engine=engine, router=UNTRACED)) as stack:
         pid = stack.router_process.pid
@@ -68,6 +68,7 @@ async def bench_ours(console: Console) -> list[tuple[str, Measures]]:
         for streams in (1, 64):
             target = ConverseTarget.open(ConverseOptions(stack.router, streams))
             cases.append(Case(f"tidegate, {streams} stream{'s' * (streams > 1)}", target, pid))
+        cases.append(Case("tidegate, SSE", OpenAITarget.open(OpenAIOptions(f"http://{stack.http}", "")), pid))
         return [(case.name, await measure(case, console)) for case in cases]
 
 

@@ -25,6 +25,7 @@ EVERY_ERROR = [
     errors.model_unknown(),
     errors.protocol_violated("SETUP_MISSING", "setup", "must be first"),
     errors.too_many_turns(3),
+    errors.too_many_connections(3),
     errors.reader_too_slow(),
     errors.no_worker(),
     errors.worker_lost(),

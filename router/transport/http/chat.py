@@ -1,0 +1,110 @@
+"""What POST /v1/chat/completions takes, and the turns that it stands for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from router.errors import Violation, field_invalid
+from router.model import Guide, GuideKind, Message, Role, TurnRequest
+from router.transport.http.fields import CompletionFields, Fields, shape_of, write_json_text
+from router.transport.http.tool_fields import CallFields, Choice, ToolFields, read_choice
+
+
+class TextPart(Fields):
+    """A piece of a message; pieces are joined by line breaks. Images, sounds and files are not served."""
+
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[Annotated[str, Tag("<text>")] | Annotated[list[TextPart], Tag("<list>")], Discriminator(shape_of)]
+
+
+class ChatMessage(Fields):
+    """One entry of the conversation; `developer` is `system`."""
+
+    role: Literal["developer", "system", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: str = Field(default="", description="Accepted and ignored.")
+    tool_calls: list[CallFields] = Field(default_factory=list)
+    tool_call_id: str = ""
+
+    def message(self) -> Message:
+        """As the pipeline knows it."""
+        content = self.content if self.content is None or isinstance(self.content, str) else "\n".join(it.text for it in self.content)
+        role = Role.SYSTEM if self.role == "developer" else Role(self.role)
+        return Message(role, content, tuple(it.call() for it in self.tool_calls), self.tool_call_id)
+
+
+class JsonSchema(Fields):
+    """A named schema; the answer always conforms to it, `strict` or not."""
+
+    name: str = ""
+    description: str = ""
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool = True
+
+
+class ResponseFormat(Fields):
+    """The form of the answer. `regex` and `ebnf` are as in TensorRT-LLM's own server."""
+
+    type: Literal["text", "json_object", "json_schema", "regex", "ebnf"]
+    json_schema: JsonSchema | None = None
+    regex: str = ""
+    ebnf: str = ""
+
+    def guide(self) -> Guide | None:
+        """Raises CallerError FIELD_INVALID."""
+        match self.type:
+            case "text":
+                return None
+            case "json_object":
+                return Guide(GuideKind.JSON)
+            case "json_schema":
+                return Guide(GuideKind.JSON_SCHEMA, self._schema_text())
+            case "regex":
+                return Guide(GuideKind.REGEX, self.regex)
+            case "ebnf":
+                return Guide(GuideKind.GRAMMAR, self.ebnf)
+
+    def _schema_text(self) -> str:
+        path = "response_format.json_schema"
+        if self.json_schema is None:
+            raise field_invalid(Violation(path, "is required"))
+        return write_json_text(f"{path}.schema", self.json_schema.schema_)
+
+
+class ChatRequest(CompletionFields):
+    """A request for the next message of a conversation."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = Field(default=None, ge=1, description="Most tokens of an answer; goes before max_tokens.")
+    logprobs: bool = Field(default=False, description="Whether to send the log probability of each token of the answer.")
+    top_logprobs: int = Field(default=0, ge=0, le=0, description="Alternatives are not served: must be 0.")
+    response_format: ResponseFormat = ResponseFormat(type="text")
+    tools: list[ToolFields] = Field(default_factory=list, description="Functions that the model may call.")
+    tool_choice: Choice = Field(default="auto", description="Whether it calls one, or the one that it must call.")
+    parallel_tool_calls: bool = Field(default=True, description="Whether it may call several at once.")
+    modalities: list[Literal["text"]] = Field(default_factory=list, description="Only text is served.")
+    service_tier: Literal["auto", "default"] = Field(default="auto", description="Accepted and ignored; see `priority`.")
+    store: Literal[False] = Field(default=False, description="Nothing is stored.")
+
+    @property
+    def choices(self) -> int:
+        """Answers that the request asks for."""
+        return self.n
+
+    def turns(self) -> list[TurnRequest]:
+        """One for each answer. Raises CallerError FIELD_INVALID."""
+        options = self.turn_options()
+        if self.max_completion_tokens is not None:
+            options["max_output_tokens"] = self.max_completion_tokens
+        options["messages"] = [it.message() for it in self.messages]
+        options["guide"] = self.response_format.guide()
+        options["logprobs"] = self.logprobs
+        options["tools"] = tuple(it.tool(f"tools[{at}]") for at, it in enumerate(self.tools))
+        options["tool_choice"] = read_choice(self.tool_choice)
+        options["parallel_tool_calls"] = self.parallel_tool_calls
+        return [TurnRequest(**options, sampling=it) for it in self.samplings()]

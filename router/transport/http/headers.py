@@ -1,0 +1,30 @@
+"""What is left of the caller's quotas, as OpenAI's `x-ratelimit-*` headers."""
+
+from __future__ import annotations
+
+from router.model import Allowance, Started
+from router.transport.http.errors import Headers
+
+_NAMES = {
+    "requests_per_minute": "requests",
+    "input_tokens_per_minute": "input-tokens",
+    "output_tokens_per_minute": "output-tokens",
+    "tokens_per_day": "tokens",
+}
+"""OpenAI has names for requests and tokens only; other limits go by their own."""
+
+
+def allowance_headers(started: Started | None) -> Headers:
+    """Limit and rest for each kind of limit; of several subjects the one that has the least left."""
+    headers: Headers = []
+    for name, allowance in _tightest(started.allowances if started else ()).items():
+        headers.append((f"x-ratelimit-limit-{name}".encode(), str(allowance.limit).encode()))
+        headers.append((f"x-ratelimit-remaining-{name}".encode(), str(max(0, allowance.left)).encode()))
+    return headers
+
+
+def _tightest(allowances: tuple[Allowance, ...]) -> dict[str, Allowance]:
+    tightest: dict[str, Allowance] = {}
+    for it in sorted(allowances, key=lambda it: -it.left):
+        tightest[_NAMES.get(it.name) or it.name.replace("_", "-")] = it
+    return tightest

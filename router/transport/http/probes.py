@@ -1,0 +1,30 @@
+"""GET /healthz, /readyz and /metrics: for orchestrators and Prometheus; no credentials are asked for."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from router.transport.health import Health
+from router.transport.http.exchange import Exchange
+
+
+class Probes:
+    """The endpoints of probes."""
+
+    def __init__(self, health: Health, registry: CollectorRegistry) -> None:
+        self._health = health
+        self._registry = registry
+
+    async def tell_alive(self, exchange: Exchange) -> None:
+        """The process runs."""
+        await exchange.answer_json({"status": "ok"})
+
+    async def tell_ready(self, exchange: Exchange) -> None:
+        """A model has a worker, and the router is not about to stop; 503 if not."""
+        ready = self._health.serves()
+        await exchange.answer_json({"status": "ready" if ready else "not ready"}, status=200 if ready else 503)
+
+    async def tell_metrics(self, exchange: Exchange) -> None:
+        """All metrics of the router."""
+        await exchange.answer(generate_latest(self._registry), content_type=CONTENT_TYPE_LATEST.encode())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import openai
 from tidegate import Client, user
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_LENGTH, FINISH_REASON_STOP
 from tidegate.v1.turn_pb2 import Sampling
@@ -42,6 +44,20 @@ async def test_the_model_knows_the_capital_of_france(stack: Stack) -> None:
         turn = await session.start(user("What is the capital of France?"), max_output_tokens=64)
         assert "Paris" in await turn.text()
     assert turn.finish_reason == FINISH_REASON_STOP
+
+
+async def test_openais_client_gets_the_same_answer(stack: Stack) -> None:
+    """Streamed and whole over HTTP, and from another prompt form: a text that is continued without a chat template."""
+    question = "What is the capital of France?"
+    anonymous: Any = {"model": "", "extra_headers": {"Authorization": openai.Omit()}}
+    async with openai.AsyncOpenAI(base_url=f"http://{stack.http}/v1", api_key="none", max_retries=0) as client:
+        asked: Any = anonymous | {"messages": [{"role": "user", "content": question}], "max_tokens": 24}
+        stream = await client.chat.completions.create(**asked, stream=True)
+        streamed = "".join([choice.delta.content or "" async for chunk in stream for choice in chunk.choices])
+        whole = await client.chat.completions.create(**asked)
+        plain = await client.completions.create(**anonymous, prompt="The capital of France is", max_tokens=8)
+    assert streamed == whole.choices[0].message.content == await answer(stack.router, question)
+    assert "Paris" in plain.choices[0].text
 
 
 async def test_sixty_four_turns_answer_as_each_alone(stack: Stack) -> None:

@@ -26,8 +26,10 @@ from router.telemetry import Metrics, Tracing
 from router.text.decode import Decoder
 from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
+from router.transport.http.door import HttpDoor
 from router.upstream.link import Generation, OnTokens, Owner
 from router.upstream.worker import Worker as RouterWorker
+from tests.bench.http import chat, connect
 from tests.bench.pools import make_pool
 from tests.bench.router import Router, own_store, values_of
 from tests.bench.waiting import until
@@ -47,7 +49,7 @@ class LeakyTokenizer(Tokenizer):
 
 
 class LeakyDecoding(Tokenizer):
-    def decoder(self) -> Decoder:
+    def decoder(self, *, continues: bool = False) -> Decoder:
         return LeakyDecoder(self.token_bytes)
 
 
@@ -90,7 +92,17 @@ def build_leaky(
         tracing=Tracing(app.provider),
         metrics=metrics,
     )
-    return replace(app, pools={model.name: pool}, service=ChatService(broken, config.limits, config.timeouts, metrics))
+    http = HttpDoor(
+        config=config,
+        pipeline=broken,
+        models=models,
+        authenticator=app.identity.authenticator,
+        health=app.health,
+        registry=app.registry,
+        metrics=metrics,
+    )
+    service = ChatService(broken, config.limits, config.timeouts, metrics)
+    return replace(app, pools={model.name: pool}, service=service, http=http)
 
 
 @asynccontextmanager
@@ -100,7 +112,7 @@ async def run_leaky(folder: Path, **parts: Any) -> AsyncIterator[Router]:
         app = build_leaky(read_config(values_of(folder, worker.address, store=store)), **parts)
         async with app.running() as endpoints:
             await until(lambda: any(lane.up for lane in app.workers))
-            yield Router(app, endpoints.grpc)
+            yield Router(app, endpoints.grpc, endpoints.http)
             await until(lambda: not worker.engine.has_work())
 
 
@@ -142,6 +154,17 @@ async def test_a_fault_inside_reaches_callers_as_a_fixed_sentence(chatml: Path, 
             assert b"internal error; quote the request id" in received
             assert b"id-1" in received
             assert CANARY.encode() not in received
+
+
+@pytest.mark.parametrize("parts", PARTS)
+async def test_a_fault_inside_reaches_http_callers_as_a_fixed_sentence(chatml: Path, parts: dict[str, Any]) -> None:
+    """The same over HTTP, streamed and whole: an error of the API, with the request id in its headers."""
+    async with run_leaky(chatml, **parts) as router, connect(router.http) as caller:
+        for stream in (True, False):
+            response = await caller.ask(value=chat(CANARY, stream=stream), x_request_id="id-1")
+            assert b"internal error; quote the request id" in response.body
+            assert response.headers["x-request-id"] == "id-1"
+            assert CANARY not in response.body.decode() + str(response.headers)
 
 
 @pytest.mark.parametrize("parts", [PARTS[0], PARTS[3]])

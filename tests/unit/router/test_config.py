@@ -127,3 +127,16 @@ def test_a_printed_configuration_can_be_read_back() -> None:
     """`--print-config` shows what is in force."""
     config = read_config(MINIMAL)
     assert Config.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize("listen", ["", "127.0.0.1:8502", "[::1]:8502", "localhost:8502"])
+def test_the_http_port_may_be_open_to_this_machine(listen: str) -> None:
+    """Without encryption and without credentials."""
+    assert read_config({**MINIMAL, "http": {"listen": listen}, "auth": {"anonymous": True}}).http.listen == listen
+
+
+@pytest.mark.parametrize(("more", "fault"), [({}, "needs"), ({"plaintext_anywhere": True, "auth": {"anonymous": True}}, "auth.anonymous")])
+def test_the_http_port_is_as_guarded_as_the_other(more: dict[str, Any], fault: str) -> None:
+    """To other machines it is encrypted, or said to be safe, and it never lets everybody in."""
+    with pytest.raises(ConfigInvalid, match=fault):
+        read_config({**MINIMAL, "http": {"listen": "0.0.0.0:8502"}, **more})

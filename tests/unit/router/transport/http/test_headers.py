@@ -1,0 +1,29 @@
+"""What is left of quotas, as headers."""
+
+from __future__ import annotations
+
+from router.model import Allowance, Started
+from router.transport.http.headers import allowance_headers
+
+
+def test_no_limit_no_header() -> None:
+    """Nor before a turn has started."""
+    assert allowance_headers(None) == allowance_headers(Started("m", "w", 1, 1)) == []
+
+
+def test_the_tightest_limit_of_a_kind_is_told() -> None:
+    """By OpenAI's name where it has one; what is overdrawn is nothing left."""
+    allowances = (
+        Allowance("tenant", "requests_per_minute", 100, 7),
+        Allowance("user", "requests_per_minute", 10, 9),
+        Allowance("key", "tokens_per_day", 50, -3),
+        Allowance("model", "concurrent_turns", 4, 2),
+    )
+    assert dict(allowance_headers(Started("m", "w", 1, 1, "t", allowances))) == {
+        b"x-ratelimit-limit-requests": b"100",
+        b"x-ratelimit-remaining-requests": b"7",
+        b"x-ratelimit-limit-tokens": b"50",
+        b"x-ratelimit-remaining-tokens": b"0",
+        b"x-ratelimit-limit-concurrent-turns": b"4",
+        b"x-ratelimit-remaining-concurrent-turns": b"2",
+    }

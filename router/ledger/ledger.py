@@ -31,6 +31,8 @@ from router.ledger.spool import Spool
 from router.store.usage import EntriesRefused
 
 _RETRY_S = (0.1, 5.0)
+_GATHER_S = 0.1
+"""What comes meanwhile is written to the database together: a statement for each turn would cost as much as the turn."""
 
 T = TypeVar("T")
 log = logging.getLogger("tidegate.ledger")
@@ -183,6 +185,7 @@ class Ledger:
     async def _write_for_ever(self) -> None:
         while True:
             await self._spooled.wait()
+            await asyncio.sleep(_GATHER_S)
             self._spooled.clear()
             await _persist(self._write, "usage cannot be written to the database and stays on disk")
             if not self._spooled.is_set():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, LiteralString, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.rows import class_row, dict_row
@@ -17,6 +19,7 @@ Row = TypeVar("Row")
 Values = Sequence[Any] | Mapping[str, Any]
 Connection = psycopg.AsyncConnection[dict[str, Any]]
 
+_CHECK_S = 1.0
 _SESSION = {
     "autocommit": True,
     "row_factory": dict_row,
@@ -66,6 +69,7 @@ class Database:
     """A pool of connections to one database. Every method raises StoreAway when the database is away, within about `timeout_s`."""
 
     def __init__(self, dsn: str | Callable[[], str], *, connections: int = 8, timeout_s: float = 2.0) -> None:
+        self._checked: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
             dsn,
             connection_class=psycopg.AsyncConnection[dict[str, Any]],
@@ -74,10 +78,17 @@ class Database:
             max_size=connections,
             timeout=timeout_s,
             reconnect_timeout=5.0,
-            check=AsyncConnectionPool.check_connection,  # a restarted database leaves dead connections behind
+            check=self._check,
             open=False,
             name="store",
         )
+
+    async def _check(self, connection: Connection) -> None:
+        """Finds the dead connections that a restarted database leaves behind; asks busy ones once a second, and all after a failure."""
+        now = time.monotonic()
+        if now - self._checked.get(connection, 0.0) > _CHECK_S:
+            await AsyncConnectionPool.check_connection(connection)
+            self._checked[connection] = now
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Database]:
@@ -96,6 +107,7 @@ class Database:
             async with self._pool.connection() as connection:
                 yield connection
         except (psycopg.OperationalError, psycopg.InterfaceError):
+            self._checked.clear()
             raise StoreAway from None
         finally:
             # Before Python 3.12 `asyncio.wait_for` may lose a cancellation, and psycopg waits with it: seen when connections broke.

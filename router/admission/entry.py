@@ -57,6 +57,16 @@ class Span(NamedTuple):
     high: float
 
 
+NO_WAIT = Span(0.0, 0.0, 0.0)
+
+
+class Outlook(NamedTuple):
+    """What a turn would meet if it came now: its wait, `NO_WAIT` when it may begin at once, and the time from there to its first token."""
+
+    wait: Span
+    prefill: Span
+
+
 class Work(NamedTuple):
     """Sums over turns, as the time model needs them: `attention` sums, over the turns, new prompt tokens times all prompt tokens."""
 

@@ -120,12 +120,20 @@ class Counters:
         account = self._accounts.get(tenant)
         return account.waiting if account else 0
 
+    def find(self, tenant: str) -> Account | None:
+        """The tenant's account, if it is known."""
+        return self._accounts.get(tenant)
+
+    def level_of(self, account: Account | None) -> float:
+        """The counter with which a tenant that does not wait would begin to."""
+        return max(account.counter if account else 0.0, self._floor())
+
     def join(self, tenant: str, weight: float) -> Account:
         """A turn of the tenant begins to wait."""
         account = self._accounts.get(tenant) or self._open(tenant)
         if not account.waiting:
             account.weight = weight
-            account.counter = max(account.counter, self._floor())
+            account.counter = self.level_of(account)
             self._waiting[account] = None
         account.waiting += 1
         return account

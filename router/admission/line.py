@@ -96,6 +96,14 @@ class TenantLine:
         """The work of the tenant's turns before this one."""
         return ticket.work_before.plus(self._turns[0].work_before, -1)
 
+    def before(self, rank: tuple[float, int]) -> tuple[float, Work]:
+        """The start that a turn of this rank would have, and the work of the tenant's turns before it."""
+        at = bisect_left(self._turns, rank, key=_rank_of)
+        if at < len(self._turns):
+            return self.start_of(self._turns[at]), self.work_before(self._turns[at])
+        last = self._turns[-1]
+        return self.start_of(last) + last.cost / self._account.weight, self.work_before(last).plus(last.work)
+
     def work_until(self, start: float, *, inclusive: bool) -> Work:
         """The work of the turns that start before this, or with it."""
         search = bisect_right if inclusive else bisect_left
@@ -177,9 +185,20 @@ class Line:
     def ahead_of(self, ticket: Ticket) -> Work:
         """The work ahead of one turn, as in `all_ahead`."""
         own = self._lines[ticket.account]
-        start, ahead, is_earlier = own.start_of(ticket), own.work_before(ticket), True
+        return self._ahead(ticket.account, own.start_of(ticket), own.work_before(ticket))
+
+    def ahead_of_new(self, entry: Entry, now: float) -> Work:
+        """The work that would be ahead of a turn if it joined now."""
+        account = self._counters.find(entry.tenant)
+        if account is None or account not in self._lines:
+            return self._ahead(account, self._counters.level_of(account), NOTHING)
+        return self._ahead(account, *self._lines[account].before((now + self._limits.head_start(entry.priority), self._number + 1)))
+
+    def _ahead(self, own: Account | None, start: float, ahead: Work) -> Work:
+        """Adds the work of other tenants' turns that start before this one; of equal starts the tenant that waits for longer goes first."""
+        is_earlier = True
         for account in self._counters.waiting:
-            if account is ticket.account:
+            if account is own:
                 is_earlier = False
             else:
                 ahead = ahead.plus(self._lines[account].work_until(start, inclusive=is_earlier))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
 
-from router.admission.entry import Entry, QueueLimits
+from router.admission.entry import Entry, Outlook, QueueLimits
 from router.admission.estimate import TimeModel, Timing
 from router.admission.fair import Bill, Prices
 from router.admission.line import Ticket
@@ -125,6 +125,10 @@ class AdmissionQueue:
         """
         return _Place(self, entry, on_queued)
 
+    def foresee(self, entry: Entry) -> Outlook:
+        """What a turn would meet if it came now. Raises RESOURCE_EXHAUSTED where `place` would only let it wait in vain."""
+        return self._turnstile.foresee(entry, self._clock())
+
     def observe(self, timing: Timing) -> None:
         """Learns from a turn that ended how long the workers need."""
         self._times.observe(timing)
@@ -144,8 +148,9 @@ class AdmissionQueue:
 
     def leave(self, ticket: Ticket) -> None:
         """Gives the slot back and lets the next turn through."""
-        self._turnstile.release(ticket)
-        self._grant(self._clock())
+        now = self._clock()
+        self._turnstile.release(ticket, now)
+        self._grant(now)
 
     async def _wait(self, ticket: Ticket, on_queued: OnQueued) -> None:
         loop = asyncio.get_running_loop()

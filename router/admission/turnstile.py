@@ -7,15 +7,23 @@ deadline passed or is out of reach, or it waited too long. Work conserving: afte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from router.admission.bars import Wait
-from router.admission.entry import Entry, QueueLimits, Work
+from router.admission.entry import NO_WAIT, Entry, Outlook, QueueLimits, Span, Work
 from router.admission.estimate import Forecast, TimeModel
 from router.admission.fair import Account, Prices
 from router.admission.line import Line, Ticket
 from router.admission.refusals import deadline_passed, deadline_unreachable, queue_full, tenant_queue_full, waited_too_long
 from router.errors import TidegateError
 from router.model import Queued
+
+
+class _Ghost(NamedTuple):
+    """A turn that asked what it would meet, first in line. Where all are told of too long a wait nobody waits: this one is to find out."""
+
+    wait: Wait
+    foreseen_s: float
 
 
 class Turnstile:
@@ -27,6 +35,7 @@ class Turnstile:
         self._limits = limits
         self._line = Line(limits, prices)
         self._running = Work()
+        self._ghost: _Ghost | None = None
 
     @property
     def waiting(self) -> int:
@@ -48,9 +57,25 @@ class Turnstile:
         """Tenants that wait or run."""
         return (account for account in self._line.counters.accounts if account.waiting or account.running)
 
+    def foresee(self, entry: Entry, now: float) -> Outlook:
+        """What a turn would meet if it came now. Raises QUEUE_FULL and DEADLINE_UNREACHABLE when it would probably wait in vain."""
+        prefill = self._times.prefill(entry.prompt_tokens - entry.cached_tokens, entry.prompt_tokens)
+        if self._is_free():
+            self._ghost = None
+            return Outlook(NO_WAIT, prefill)
+        self._check_length(entry)
+        wait = self._forecast().wait(self._line.ahead_of_new(entry, now))
+        if not self._line and self._ghost is None:
+            self._ghost = _Ghost(wait, now)
+        if self._times.calibrated and wait.span.high > self._limits.longest_wait_s:
+            raise queue_full(wait.span.mid)
+        if self._is_hopeless(entry, wait.span, now):
+            raise deadline_unreachable(wait.span.mid)
+        return Outlook(wait.span, prefill)
+
     def arrive(self, entry: Entry, now: float) -> Ticket:
         """Lets a turn through when a slot is free, else takes it into the queue. Raises QUEUE_FULL."""
-        if not self._line and self._running.turns < self._slots():
+        if self._is_free():
             ticket = self._line.pass_by(entry, now)
             self._running = self._running.plus(ticket.work)
             return ticket
@@ -86,11 +111,12 @@ class Turnstile:
             ticket.bill.cancel()
             self._free(ticket)
 
-    def release(self, ticket: Ticket) -> None:
+    def release(self, ticket: Ticket, now: float) -> None:
         """The turn that ran has ended; it costs what it used. Does nothing when it is gone."""
         if not ticket.gone and ticket.bill is not None:
             ticket.bill.settle()
             self._free(ticket)
+            self._learn_from_ghost(now)
 
     def tell(self, ticket: Ticket) -> Queued:
         """Where a turn that just came waits, and for how long; its prediction is what the time model learns from."""
@@ -113,6 +139,12 @@ class Turnstile:
             self.withdraw(ticket)
         return refused, told
 
+    def _learn_from_ghost(self, now: float) -> None:
+        """A slot has come free: had the ghost waited, it would begin now, unless others wait, who teach more."""
+        ghost, self._ghost = self._ghost, None
+        if ghost is not None and self._is_free():
+            self._times.observe_wait(ghost.wait, now - ghost.foreseen_s)
+
     def _check_length(self, entry: Entry) -> None:
         limit = self._limits.tenant_length
         if len(self._line) >= self._limits.length:
@@ -125,8 +157,14 @@ class Turnstile:
         deadline_s = ticket.entry.deadline_s
         if ticket.deadline_s <= now:
             return waited_too_long(wait.span.mid) if deadline_s is None or deadline_s > now else deadline_passed(wait.span.mid)
-        hopeless = deadline_s is not None and self._times.calibrated and now + wait.span.low > deadline_s
-        return deadline_unreachable(wait.span.mid) if hopeless else None
+        return deadline_unreachable(wait.span.mid) if self._is_hopeless(ticket.entry, wait.span, now) else None
+
+    def _is_hopeless(self, entry: Entry, wait: Span, now: float) -> bool:
+        return entry.deadline_s is not None and self._times.calibrated and now + wait.low > entry.deadline_s
+
+    def _is_free(self) -> bool:
+        """Whether a turn that comes now goes at once."""
+        return not self._line and self._running.turns < self._slots()
 
     def _forecast(self) -> Forecast:
         return self._times.forecast(self._running, self._slots())

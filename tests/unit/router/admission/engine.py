@@ -109,7 +109,7 @@ class Engine:
             decode_s = self.now - running.begun_s
             timing = Timing(work.new_tokens, running.ticket.entry.prompt_tokens, running.produced, running.prefill_s, decode_s, batch)
             self.times.observe(timing)
-            self.turnstile.release(running.ticket)
+            self.turnstile.release(running.ticket, self.now)
 
     def _serve(self, tenant: str, cost: float) -> None:
         self.service[tenant] = self.service.get(tenant, 0.0) + cost

@@ -153,8 +153,8 @@ def test_released_twice_frees_one_slot() -> None:
     """Ends that race free a slot once."""
     desk = Desk(slots=2)
     first, _ = desk.arrive(), desk.arrive()
-    desk.turnstile.release(first)
-    desk.turnstile.release(first)
+    desk.turnstile.release(first, 0.0)
+    desk.turnstile.release(first, 0.0)
     desk.turnstile.withdraw(first)
     assert desk.turnstile.running == 1
 
@@ -180,7 +180,7 @@ def test_no_slot_idles_and_no_turn_is_lost(trace: list[tuple[str, int, Priority]
         elif deed == "leave" and waiting:
             turnstile.withdraw(waiting.pop(number % len(waiting)))
         elif deed == "end" and running:
-            turnstile.release(running.pop(number % len(running)))
+            turnstile.release(running.pop(number % len(running)), 0.0)
         elif deed == "slots":
             desk.slots = number % 5
         for ticket in turnstile.grant(0.0):

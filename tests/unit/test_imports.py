@@ -40,6 +40,7 @@ LAYERS = (
         "router.auth",
         "router.ledger",
         "router.checks",
+        "router.degradation",
         "router.quota",
         "router.replay",
         "router.routing",

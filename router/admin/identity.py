@@ -26,13 +26,16 @@ class IdentityAdmin:
         self._keys = keys
         self._now = now
 
-    async def put_tenant(self, who: Principal, tenant: str, name: str | None, weight: float | None) -> TenantRow:
+    async def put_tenant(
+        self, who: Principal, tenant: str, name: str | None, weight: float | None, no_downgrade: bool | None = None
+    ) -> TenantRow:
         """Adds a tenant or changes it; None changes nothing."""
         who.require_operator()
         require(check_id("tenant_id", tenant), check_name("name", name), check_weight("weight", weight))
         async with self._database.transact() as change:
-            row = await IdentityStore(change).put_tenant(tenant, name, weight)
-            await note(change, who, Action.TENANT_PUT, tenant, tenant, name=row.name, weight=row.weight)
+            row = await IdentityStore(change).put_tenant(tenant, name, weight, no_downgrade)
+            detail = {"name": row.name, "weight": row.weight, "no_downgrade": row.no_downgrade}
+            await note(change, who, Action.TENANT_PUT, tenant, tenant, **detail)
         return row
 
     async def disable_tenant(self, who: Principal, tenant: str, *, disabled: bool) -> None:

@@ -1,4 +1,4 @@
-"""The terms of service as this router knows them: limits, prices and shares, all in memory.
+"""The terms of service as this router knows them: limits, prices, shares and whether downgrades are allowed, all in memory.
 
 They change rarely and are asked for with every turn, so a router keeps them whole and asks the database a few times a second for one number
 that every change raises. While the database is away the last ones stay in force.
@@ -52,7 +52,7 @@ class _Prices:
 
 
 class Terms:
-    """Who is limited how, what tokens cost, and how tenants share the queue. Use it inside `running()`."""
+    """Who is limited how, what tokens cost, how tenants share the queue, and whose turns may be downgraded. Use it inside `running()`."""
 
     def __init__(self, source: TermsSource, now: Callable[[], float], poll_s: float = 0.5) -> None:
         self._source = source
@@ -62,6 +62,7 @@ class Terms:
         self._subjects: Mapping[tuple[str, ...], Subject] = {}
         self._prices: Mapping[str, _Prices] = {}
         self._weights: Mapping[str, float] = {}
+        self._no_downgrade: frozenset[str] = frozenset()
         self.is_stale = False
         """Whether the last look for changes failed."""
 
@@ -79,6 +80,10 @@ class Terms:
         """A tenant's share in the queue."""
         return self._weights.get(tenant, 1.0)
 
+    def may_downgrade(self, tenant: str) -> bool:
+        """Whether a smaller model may answer in place of the one that a tenant asks for."""
+        return tenant not in self._no_downgrade
+
     async def refresh(self) -> None:
         """Reads the terms if they have changed. Raises RouterError when the source is away."""
         version = await self._source.read_version()
@@ -88,6 +93,7 @@ class Terms:
         self._subjects = {(row.tenant, row.user, row.key, row.model): read_subject(row) for row in rows.quotas}
         self._prices = _group_prices(rows.prices)
         self._weights = rows.weights
+        self._no_downgrade = rows.no_downgrade
         self._version = version  # as of before the reading: what changed meanwhile is read again
 
     @asynccontextmanager

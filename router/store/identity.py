@@ -14,9 +14,13 @@ from router.store.page import ALL, Page
 from router.store.rows import KeyRow, TenantRow, UserRow
 
 _PUT_TENANT = """
-    INSERT INTO tenants AS t (id, name, weight) VALUES (%(id)s, coalesce(%(name)s, %(id)s), coalesce(%(weight)s, 1))
-    ON CONFLICT (id) DO UPDATE SET name = coalesce(%(name)s, t.name), weight = coalesce(%(weight)s, t.weight)
-    RETURNING id, name, weight, created_at, disabled_at
+    INSERT INTO tenants AS t (id, name, weight, no_downgrade)
+    VALUES (%(id)s, coalesce(%(name)s, %(id)s), coalesce(%(weight)s, 1), coalesce(%(no_downgrade)s, false))
+    ON CONFLICT (id) DO UPDATE SET
+        name = coalesce(%(name)s, t.name),
+        weight = coalesce(%(weight)s, t.weight),
+        no_downgrade = coalesce(%(no_downgrade)s, t.no_downgrade)
+    RETURNING id, name, weight, no_downgrade, created_at, disabled_at
 """
 _PUT_USER = """
     INSERT INTO users AS u (tenant, id, name) VALUES (%(tenant)s, %(id)s, coalesce(%(name)s, %(id)s))
@@ -53,9 +57,12 @@ class IdentityStore:
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
-    async def put_tenant(self, tenant: str, name: str | None = None, weight: float | None = None) -> TenantRow:
-        """Adds a tenant, or changes it. None changes nothing; a new tenant's name is then its id and its weight 1."""
-        return (await self._queries.fetch(TenantRow, _PUT_TENANT, {"id": tenant, "name": name, "weight": weight}))[0]
+    async def put_tenant(
+        self, tenant: str, name: str | None = None, weight: float | None = None, no_downgrade: bool | None = None
+    ) -> TenantRow:
+        """Adds a tenant, or changes it. None changes nothing; a new tenant has its id for a name, weight 1, and allows downgrades."""
+        values = {"id": tenant, "name": name, "weight": weight, "no_downgrade": no_downgrade}
+        return (await self._queries.fetch(TenantRow, _PUT_TENANT, values))[0]
 
     async def disable_tenant(self, tenant: str, *, disabled: bool = True) -> bool:
         """Shuts a tenant out, or lets it in again. Whether there is such a tenant."""
@@ -64,7 +71,7 @@ class IdentityStore:
 
     async def list_tenants(self, page: Page = ALL) -> list[TenantRow]:
         """Tenants by id."""
-        statement = "SELECT id, name, weight, created_at, disabled_at FROM tenants WHERE id > %s ORDER BY id LIMIT %s"
+        statement = "SELECT id, name, weight, no_downgrade, created_at, disabled_at FROM tenants WHERE id > %s ORDER BY id LIMIT %s"
         return await self._queries.fetch(TenantRow, statement, [*(page.after or [""]), page.limit])
 
     async def put_user(self, tenant: str, user: str, name: str | None = None) -> UserRow:

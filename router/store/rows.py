@@ -11,11 +11,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """A customer of the installation: what quotas, fairness and bills are about. `weight` is its share of busy workers, against others'."""
+    """A customer of the installation: what quotas, fairness and bills are about.
+
+    `weight` is its share of busy workers, against others'. With `no_downgrade` no smaller model answers in place of the one asked for.
+    """
 
     id: str
     name: str
     weight: float
+    no_downgrade: bool
     created_at: datetime
     disabled_at: datetime | None
 
@@ -75,11 +79,12 @@ class PriceRow:
 
 @dataclass(frozen=True, slots=True)
 class TermRows:
-    """All terms of service. Tenants that are not in `weights` have the weight 1."""
+    """All terms of service. Tenants that are not in `weights` have the weight 1, those not in `no_downgrade` allow downgrades."""
 
     quotas: list[QuotaRow]
     prices: list[PriceRow]
     weights: Mapping[str, float]
+    no_downgrade: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,10 @@ class _Version:
 
 
 @dataclass(frozen=True, slots=True)
-class _Weight:
+class _Tenant:
     id: str
     weight: float
+    no_downgrade: bool
 
 
 class QuotaStore:
@@ -98,7 +99,8 @@ class TermsStore:
         return (await self._queries.fetch(_Version, "SELECT version FROM terms_version"))[0].version
 
     async def read_all(self) -> TermRows:
-        """Every quota, price and weight."""
-        tenants = await self._queries.fetch(_Weight, "SELECT id, weight FROM tenants WHERE weight <> 1")
+        """Every quota and price, and what differs for single tenants."""
+        tenants = await self._queries.fetch(_Tenant, "SELECT id, weight, no_downgrade FROM tenants WHERE weight <> 1 OR no_downgrade")
         quotas, prices = await QuotaStore(self._queries).list_all(), await PriceStore(self._queries).list_all()
-        return TermRows(quotas, prices, {tenant.id: tenant.weight for tenant in tenants})
+        no_downgrade = frozenset(tenant.id for tenant in tenants if tenant.no_downgrade)
+        return TermRows(quotas, prices, {tenant.id: tenant.weight for tenant in tenants}, no_downgrade)

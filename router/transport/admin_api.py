@@ -58,7 +58,8 @@ class AdminService(AdminServiceServicer):
         asked = readable(request)
         name = asked.name if asked.HasField("name") else None
         weight = asked.weight if asked.HasField("weight") else None
-        row = await self._identity.put_tenant(current_principal(), asked.tenant_id, name, weight)
+        no_downgrade = asked.no_downgrade if asked.HasField("no_downgrade") else None
+        row = await self._identity.put_tenant(current_principal(), asked.tenant_id, name, weight, no_downgrade)
         return api.PutTenantResponse(tenant=write_tenant(row))
 
     async def DisableTenant(self, request: api.DisableTenantRequest, context: Context) -> api.DisableTenantResponse:

@@ -77,7 +77,14 @@ def read_overlap(overlap: Duration) -> timedelta:
 
 def write_tenant(row: TenantRow) -> pb.Tenant:
     """A tenant."""
-    return pb.Tenant(tenant_id=row.id, name=row.name, weight=row.weight, created_at=row.created_at, disabled_at=row.disabled_at)
+    return pb.Tenant(
+        tenant_id=row.id,
+        name=row.name,
+        weight=row.weight,
+        created_at=row.created_at,
+        disabled_at=row.disabled_at,
+        no_downgrade=row.no_downgrade,
+    )
 
 
 def write_user(row: UserRow) -> pb.User:

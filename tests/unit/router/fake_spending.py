@@ -101,12 +101,16 @@ class FakeTermsSource:
     """Terms as a database would give them."""
 
     def __init__(
-        self, quotas: Sequence[QuotaRow] = (), prices: Sequence[PriceRow] = (), weights: Mapping[str, float] | None = None
+        self,
+        quotas: Sequence[QuotaRow] = (),
+        prices: Sequence[PriceRow] = (),
+        weights: Mapping[str, float] | None = None,
+        no_downgrade: Sequence[str] = (),
     ) -> None:
         self.version = 1
         self.reads = 0
         self.error: Exception | None = None
-        self.rows = TermRows(list(quotas), list(prices), weights or {})
+        self.rows = TermRows(list(quotas), list(prices), weights or {}, frozenset(no_downgrade))
 
     async def read_version(self) -> int:
         if self.error:

@@ -27,7 +27,7 @@ DAYS = "--from 2027-01-01 --to 2027-01-31"
 
 # Each command once, in an order in which all succeed; `{key}` is the prefix of a key.
 EXAMPLES = {
-    "tenant put": "tenant put globex --name 'Globex Inc' --weight 0.5",
+    "tenant put": "tenant put globex --name 'Globex Inc' --weight 0.5 --no-downgrade",
     "tenant list": "tenant list",
     "tenant disable": "tenant disable globex",
     "tenant enable": "tenant enable globex",
@@ -205,6 +205,15 @@ async def test_a_watch_shows_the_queues_again_and_again(terminal: Terminal, caps
     await asyncio.wait({watch})
     assert watch.cancelled()
     assert json.loads(out.splitlines()[2]) == [{"model": "small", "waiting": 0, "running": 0, "slots": 4, "tenants": []}]
+
+
+async def test_a_tenants_downgrades_are_forbidden_and_allowed_again(terminal: Terminal) -> None:
+    """They are allowed at first, and stay as they are where nothing is said of them."""
+    for options, told in (("", "allowed"), ("--no-downgrade", "forbidden"), ("--weight 2", "forbidden"), ("--downgrade", "allowed")):
+        assert await terminal.run(f"tenant put acme {options}") == 0
+        assert terminal.out.endswith(f"downgrades {told}\n")
+        await terminal.run("tenant list")
+        assert told in terminal.out
 
 
 async def test_a_listing_is_read_to_its_end(terminal: Terminal) -> None:

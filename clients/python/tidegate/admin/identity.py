@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from typing import Any
 
 from tidegate.admin.arguments import Command, argument, duration, expiry, prefix
@@ -28,9 +28,11 @@ _ROLES = {
 
 async def put_tenant(router: Router, asked: Namespace) -> None:
     """Add a tenant, or change what is given of one."""
-    answer = await router.call("PutTenant", api.PutTenantRequest(tenant_id=asked.tenant, name=asked.name, weight=asked.weight))
-    tenant = answer.tenant
-    print_done(tenant, f"tenant {tenant.tenant_id}: name {tenant.name}, weight {tenant.weight:g}", as_json=asked.json)
+    no_downgrade = None if asked.downgrade is None else not asked.downgrade
+    request = api.PutTenantRequest(tenant_id=asked.tenant, name=asked.name, weight=asked.weight, no_downgrade=no_downgrade)
+    tenant = (await router.call("PutTenant", request)).tenant
+    text = f"tenant {tenant.tenant_id}: name {tenant.name}, weight {tenant.weight:g}, downgrades {_tell_downgrades(tenant)}"
+    print_done(tenant, text, as_json=asked.json)
 
 
 async def list_tenants(router: Router, asked: Namespace) -> None:
@@ -112,6 +114,10 @@ def _tell_models(item: Any) -> str:
     return (" ".join(item.models.models) or "no model") if item.HasField("models") else "all models"
 
 
+def _tell_downgrades(tenant: Any) -> str:
+    return "forbidden" if tenant.no_downgrade else "allowed"
+
+
 def _print_key(answer: Any, asked: Namespace) -> None:
     """The key alone on standard output, so that it can go to a file."""
     print_done(answer, answer.key_text, as_json=asked.json)
@@ -126,6 +132,7 @@ _TENANT_COLUMNS: tuple[Column, ...] = (
     ("TENANT", lambda it: it.tenant_id),
     ("NAME", lambda it: it.name),
     ("WEIGHT", lambda it: it.weight),
+    ("DOWNGRADES", _tell_downgrades),
     _optional("created_at"),
     _optional("disabled_at"),
 )
@@ -142,7 +149,20 @@ _KEY_COLUMNS: tuple[Column, ...] = (
 )
 
 COMMANDS = (
-    Command("tenant put", put_tenant, (TENANT, _NAME, argument("--weight", type=float, help="share of busy workers, 0.001 to 1000"))),
+    Command(
+        "tenant put",
+        put_tenant,
+        (
+            TENANT,
+            _NAME,
+            argument("--weight", type=float, help="share of busy workers, 0.001 to 1000"),
+            argument(
+                "--downgrade",
+                action=BooleanOptionalAction,
+                help="whether a smaller model may answer while the one asked for is down or too busy (it may, until you say no)",
+            ),
+        ),
+    ),
     Command("tenant list", list_tenants),
     Command("tenant disable", disable_tenant, (TENANT,)),
     Command("tenant enable", enable_tenant, (TENANT,)),

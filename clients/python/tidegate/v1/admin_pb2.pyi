@@ -22,18 +22,20 @@ ACCESS_ROLE_TENANT_ADMIN: AccessRole
 ACCESS_ROLE_OPERATOR: AccessRole
 
 class Tenant(_message.Message):
-    __slots__ = ("tenant_id", "name", "weight", "created_at", "disabled_at")
+    __slots__ = ("tenant_id", "name", "weight", "created_at", "disabled_at", "no_downgrade")
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     DISABLED_AT_FIELD_NUMBER: _ClassVar[int]
+    NO_DOWNGRADE_FIELD_NUMBER: _ClassVar[int]
     tenant_id: str
     name: str
     weight: float
     created_at: _timestamp_pb2.Timestamp
     disabled_at: _timestamp_pb2.Timestamp
-    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[float] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., disabled_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    no_downgrade: bool
+    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[float] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., disabled_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., no_downgrade: _Optional[bool] = ...) -> None: ...
 
 class User(_message.Message):
     __slots__ = ("tenant_id", "user_id", "name", "created_at")

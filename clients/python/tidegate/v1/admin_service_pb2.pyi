@@ -31,14 +31,16 @@ EXPORT_ROW_TURN: ExportRow
 EXPORT_ROW_DAY: ExportRow
 
 class PutTenantRequest(_message.Message):
-    __slots__ = ("tenant_id", "name", "weight")
+    __slots__ = ("tenant_id", "name", "weight", "no_downgrade")
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    NO_DOWNGRADE_FIELD_NUMBER: _ClassVar[int]
     tenant_id: str
     name: str
     weight: float
-    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
+    no_downgrade: bool
+    def __init__(self, tenant_id: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[float] = ..., no_downgrade: _Optional[bool] = ...) -> None: ...
 
 class PutTenantResponse(_message.Message):
     __slots__ = ("tenant",)

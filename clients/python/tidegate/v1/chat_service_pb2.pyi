@@ -88,20 +88,22 @@ class CompleteRequest(_message.Message):
     def __init__(self, spec: _Optional[_Union[_turn_pb2.TurnSpec, _Mapping]] = ...) -> None: ...
 
 class CompleteResponse(_message.Message):
-    __slots__ = ("text", "finish_reason", "usage", "started", "logprobs", "tool_calls")
+    __slots__ = ("text", "finish_reason", "usage", "started", "logprobs", "tool_calls", "degraded")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
     text: str
     finish_reason: _event_pb2.FinishReason
     usage: _event_pb2.Usage
     started: _event_pb2.Started
     logprobs: _containers.RepeatedCompositeFieldContainer[_event_pb2.TokenLogprob]
     tool_calls: _containers.RepeatedCompositeFieldContainer[_turn_pb2.ToolCall]
-    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[_event_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., started: _Optional[_Union[_event_pb2.Started, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[_event_pb2.TokenLogprob, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[_turn_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
+    degraded: _event_pb2.Degraded
+    def __init__(self, text: _Optional[str] = ..., finish_reason: _Optional[_Union[_event_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_event_pb2.Usage, _Mapping]] = ..., started: _Optional[_Union[_event_pb2.Started, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[_event_pb2.TokenLogprob, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[_turn_pb2.ToolCall, _Mapping]]] = ..., degraded: _Optional[_Union[_event_pb2.Degraded, _Mapping]] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
     __slots__ = ("spec",)

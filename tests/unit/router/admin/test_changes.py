@@ -69,8 +69,22 @@ async def open_desk() -> AsyncIterator[Desk]:
 
 
 CHANGES: list[tuple[Change, Principal, str, str, str, dict[str, Any]]] = [
-    (lambda desk: desk.identity.put_tenant(OPS, "new", "New", 2.0), OPS, "TENANT_PUT", "new", "new", {"name": "New", "weight": 2.0}),
-    (lambda desk: desk.identity.put_tenant(OPS, "acme", None, 3.0), OPS, "TENANT_PUT", "acme", "acme", {"name": "acme", "weight": 3.0}),
+    (
+        lambda desk: desk.identity.put_tenant(OPS, "new", "New", 2.0, True),
+        OPS,
+        "TENANT_PUT",
+        "new",
+        "new",
+        {"name": "New", "weight": 2.0, "no_downgrade": True},
+    ),
+    (
+        lambda desk: desk.identity.put_tenant(OPS, "acme", None, 3.0),
+        OPS,
+        "TENANT_PUT",
+        "acme",
+        "acme",
+        {"name": "acme", "weight": 3.0, "no_downgrade": False},
+    ),
     (lambda desk: desk.identity.disable_tenant(OPS, "acme", disabled=True), OPS, "TENANT_DISABLED", "acme", "acme", {}),
     (lambda desk: desk.identity.disable_tenant(OPS, "acme", disabled=False), OPS, "TENANT_ENABLED", "acme", "acme", {}),
     (lambda desk: desk.identity.put_user(ADMIN, "acme", "bob", "Bob"), ADMIN, "USER_PUT", "acme", "bob", {"name": "Bob"}),

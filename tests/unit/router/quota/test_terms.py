@@ -67,9 +67,10 @@ async def test_the_price_is_that_of_the_time() -> None:
 
 async def test_terms_are_read_again_only_when_they_changed() -> None:
     """The version tells; whatever changes, the whole is read."""
-    source = FakeTermsSource(weights={"acme": 2.0})
+    source = FakeTermsSource(weights={"acme": 2.0}, no_downgrade=["acme"])
     terms = await read(source)
     assert (terms.find_weight("acme"), terms.find_weight("globex")) == (2.0, 1.0)
+    assert (terms.may_downgrade("acme"), terms.may_downgrade("globex")) == (False, True)
     await terms.refresh()
     assert source.reads == 1
     source.version, source.rows.quotas[:] = 2, [QuotaRow("acme", requests_per_minute=1)]

@@ -118,13 +118,15 @@ async def test_a_price_is_not_changed_after_the_fact() -> None:
 
 
 async def test_what_is_not_given_stays() -> None:
-    """A tenant is renamed without losing its share, and given a share without losing its name."""
+    """A tenant is renamed without losing its share, and given a share without losing its name; downgrades are allowed until forbidden."""
     async with fresh_database() as (database, _):
         store = IdentityStore(database)
         for given, expected in (((), ("acme", 1.0)), (("Acme", None), ("Acme", 1.0)), ((None, 2.5), ("Acme", 2.5)), ((), ("Acme", 2.5))):
             row = await store.put_tenant("acme", *given)
             assert (row.name, row.weight) == expected
             assert await store.list_tenants() == [row]
+        for no_downgrade, expected in ((None, False), (True, True), (None, True), (False, False)):
+            assert (await store.put_tenant("acme", no_downgrade=no_downgrade)).no_downgrade is expected
         for given, expected in (((), "ann"), (("Ann",), "Ann"), ((), "Ann")):
             user = await store.put_user("acme", "ann", *given)
             assert user.name == expected

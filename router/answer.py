@@ -9,6 +9,7 @@ from router.admission.estimate import Timing
 from router.admission.queue import Slot
 from router.errors import TidegateError, answer_diverged, internal
 from router.model import (
+    Degraded,
     Failed,
     Finished,
     FinishReason,
@@ -55,6 +56,16 @@ class Answer:
         new_tokens = usage.prompt_tokens - usage.cached_tokens
         batch = self._route.worker.load.active
         return Timing(new_tokens, usage.prompt_tokens, usage.completion_tokens, last.prefill_s, last.decode_s, batch)
+
+    def settle(self, model: str, degraded: Degraded | None) -> None:
+        """This model answers, and the turn's figures are its own from here on; `degraded` when it is a smaller one than was asked for."""
+        self._metrics.active_turns.labels(self._model).dec()
+        self._metrics.active_turns.labels(model).inc()
+        self._model = model
+        self.span.span.set_attribute("gen_ai.response.model", model)
+        if degraded is not None:
+            self._metrics.downgraded.labels(*degraded).inc()
+            self._sink([degraded])
 
     def owe(self, charge: Charge) -> None:
         """From here on the turn is booked."""

@@ -26,7 +26,9 @@ from router.admin.identity import IdentityAdmin
 from router.admin.reports import Reports
 from router.admin.terms import TermsAdmin
 from router.auth.assemble import Identity, assemble_identity
+from router.choice import Chooser
 from router.config import Config, ConfigInvalid
+from router.degradation.cascade import FeaturePredictor
 from router.ledger.ledger import Ledger
 from router.models import Model, Models
 from router.parts import build_pool, build_provider, load_tokenizer
@@ -68,7 +70,7 @@ log = logging.getLogger("tidegate.app")
 def build(config: Config) -> App:
     """Makes every object and starts nothing. Must run inside the event loop. Raises ConfigInvalid."""
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
-    models = Models([Model(model, load_tokenizer(model.path), executor) for model in config.models])
+    models = Models([Model(model, load_tokenizer(model.path), executor) for model in config.models], config.aliases)
     store = Store(config.store)
     identity = assemble_identity(config.auth, config.store.folder, IdentityStore(store.database))
     counting = assemble_quota(config.quota)
@@ -86,7 +88,7 @@ def build(config: Config) -> App:
     take_change(health, pools)
     pipeline = Pipeline(
         models=models,
-        pools=pools,
+        chooser=Chooser(models, pools, terms, FeaturePredictor(), time.monotonic),
         authenticator=identity.authenticator,
         spending=spending,
         limits=config.limits,

@@ -19,13 +19,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 
-Count = Annotated[int, Field(ge=1, strict=True)]
-Seconds = Annotated[float, Field(gt=0, strict=True)]
+from router.model_config import Alias, Count, Folder, ModelConfig, Seconds, Section, check_models
+
 Share = Annotated[float, Field(gt=0, le=1)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-Folder = Annotated[Path, AfterValidator(Path.expanduser)]
 
 SECRETS = {"TIDEGATE_DSN": ("store", "dsn"), "TIDEGATE_REDIS": ("quota", "redis")}
 """Environment variables and the keys that they take the place of."""
@@ -35,47 +34,7 @@ class ConfigInvalid(ValueError):
     """The configuration cannot be used; one line for each fault, with the key's path."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Discovery(_Section):
-    """Where workers are that come and go; one of these."""
-
-    file: Folder | None = None
-    """A file with an address on each line, read again when it changes."""
-    dns: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+:[0-9]+$")] | None = None
-    """A host:port whose every IP address is a worker, as a headless service has them."""
-    service: Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+:[a-z0-9-]+$")] | None = None
-    """A Kubernetes service whose pods are workers, as namespace/name:port."""
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Discovery:
-        if sum(it is not None for it in (self.file, self.dns, self.service)) != 1:
-            raise ValueError("exactly one of file, dns and service must be set")
-        return self
-
-
-class ModelConfig(_Section):
-    """A model that callers may name."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,128}$")]
-    path: Path
-    """Folder with the tokenizer and chat template, in Hugging Face layout."""
-    workers: tuple[str, ...] = ()
-    """Triton gRPC addresses, host:port; or `discovery` tells them."""
-    discovery: Discovery | None = None
-    default_output_tokens: Count = 512
-    """Most tokens of an answer whose caller sets no limit."""
-
-    @model_validator(mode="after")
-    def _has_workers(self) -> ModelConfig:
-        if bool(self.workers) == (self.discovery is not None):
-            raise ValueError("either `workers` or `discovery` must say where they are")
-        return self
-
-
-class Limits(_Section):
+class Limits(Section):
     """What one caller may ask."""
 
     max_message_bytes: Count = 4 * 1024 * 1024
@@ -87,7 +46,7 @@ class Limits(_Section):
     max_streams: Count = 10_000
 
 
-class Timeouts(_Section):
+class Timeouts(Section):
     """How long the router waits, in seconds."""
 
     first_token_s: Seconds = 60.0
@@ -104,7 +63,7 @@ class Timeouts(_Section):
     """Time running turns have when the router shuts down."""
 
 
-class Telemetry(_Section):
+class Telemetry(Section):
     """Where spans and metrics go."""
 
     otlp_endpoint: str = ""
@@ -116,7 +75,7 @@ class Telemetry(_Section):
     """host:port of Prometheus' /metrics. Empty: none."""
 
 
-class Store(_Section):
+class Store(Section):
     """What must survive: tenants, keys, limits and the usage ledger."""
 
     folder: Folder = Path("~/.local/share/tidegate").expanduser()
@@ -125,7 +84,7 @@ class Store(_Section):
     """A PostgreSQL. Empty: an embedded one, which serves one router."""
 
 
-class Issuer(_Section):
+class Issuer(Section):
     """Who may vouch for callers by signed tokens (JWT, OIDC). Claims may be paths, as `realm_access.roles`."""
 
     url: Name
@@ -140,11 +99,11 @@ class Issuer(_Section):
     roles_claim: Name = "roles"
     tenants: tuple[Name, ...] | None = None
     """Tenants that it may name. Unset: all."""
-    roles: dict[str, Literal["caller", "tenant_admin", "operator"]] = {}
+    roles: dict[str, Literal["caller", "tenant_admin", "operator"]] = Field(default_factory=dict)
     """What its role names mean here; others mean nothing. Everyone it vouches for is a caller."""
 
 
-class Service(_Section):
+class Service(Section):
     """A service that shows a client certificate."""
 
     name: Name
@@ -154,7 +113,7 @@ class Service(_Section):
     roles: tuple[Literal["caller", "tenant_admin", "operator"], ...] = ("caller",)
 
 
-class Auth(_Section):
+class Auth(Section):
     """Who may call, besides holders of API keys."""
 
     anonymous: bool = False
@@ -165,7 +124,7 @@ class Auth(_Section):
     """How long known callers are served while the database is away."""
 
 
-class Tls(_Section):
+class Tls(Section):
     """Encryption. The files are read again with each connection, so that certificates are renewed without a restart."""
 
     certificate: Folder
@@ -174,7 +133,7 @@ class Tls(_Section):
     """Authority of client certificates; when set, every caller must show one."""
 
 
-class QuotaConfig(_Section):
+class QuotaConfig(Section):
     """Where quotas are counted."""
 
     redis: SecretStr = SecretStr("")
@@ -187,7 +146,7 @@ class QuotaConfig(_Section):
     """Routers that share the database; the share is a limit divided by this."""
 
 
-class Queue(_Section):
+class Queue(Section):
     """The queue in front of each model's workers."""
 
     length: Count = 1024
@@ -200,7 +159,7 @@ class Queue(_Section):
     """The same for batch turns."""
 
 
-class Routing(_Section):
+class Routing(Section):
     """Which worker takes a turn."""
 
     policy: Literal["kv_aware", "round_robin", "least_loaded", "two_choices"] = "kv_aware"
@@ -208,7 +167,7 @@ class Routing(_Section):
     """A worker that has just come up is given its full share of turns only after this long; none is held back when all are new."""
 
 
-class Http(_Section):
+class Http(Section):
     """The HTTP door: OpenAI's API, the WebSocket, probes. Bodies and messages are bounded by `limits.max_message_bytes`."""
 
     listen: str = ""
@@ -227,7 +186,7 @@ class Http(_Section):
     """Web pages from these origins may call, as https://console.example. Empty: none may."""
 
 
-class Config(_Section):
+class Config(Section):
     """The whole file."""
 
     name: str = Field(default_factory=socket.gethostname)
@@ -237,6 +196,7 @@ class Config(_Section):
     """Serve without TLS on other than loopback addresses: for networks that encrypt by themselves."""
     models: Annotated[tuple[ModelConfig, ...], Field(min_length=1)]
     """The first is the default model."""
+    aliases: tuple[Alias, ...] = ()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     telemetry: Telemetry = Telemetry()
@@ -248,16 +208,9 @@ class Config(_Section):
     routing: Routing = Routing()
     http: Http = Http()
 
-    @field_validator("models")
-    @classmethod
-    def _names_differ(cls, models: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
-        names = [model.name for model in models]
-        if len(set(names)) < len(names):
-            raise ValueError("two models have the same name")
-        return models
-
     @model_validator(mode="after")
-    def _is_safe(self) -> Config:
+    def _holds_together(self) -> Config:
+        check_models(self.models, self.aliases)
         on_loopback = all(is_loopback(address) for address in (self.listen, self.http.listen) if address)
         if not (self.tls or on_loopback or self.plaintext_anywhere):
             raise ValueError("listen: other than a loopback address needs [tls], or plaintext_anywhere = true")

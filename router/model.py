@@ -152,6 +152,14 @@ class Allowance(NamedTuple):
     left: int
 
 
+class Degraded(NamedTuple):
+    """Another model answers than the one asked for; the reason is UPPER_SNAKE."""
+
+    from_model: str
+    to_model: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
     """A worker has taken the turn, which the ledger knows as `turn_id`; it is expected to have `cached_tokens` of the prompt cached."""
@@ -212,7 +220,7 @@ class Failed:
     error: TidegateError
 
 
-TurnEvent = Queued | Started | TextDelta | TokenDelta | ToolCallDelta | Logprobs | Usage | Finished | Failed
+TurnEvent = Queued | Degraded | Started | TextDelta | TokenDelta | ToolCallDelta | Logprobs | Usage | Finished | Failed
 
 Sink = Callable[[Sequence[TurnEvent]], None]
 """Takes a turn's events, oldest first, without waiting."""
@@ -260,16 +268,6 @@ class GenerationRequest:
     log_probs: bool = False
     trace_headers: dict[str, str] = field(default_factory=dict)
     account: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What the router itself knows of a model, for workers that cannot say it; of the ids that end an answer the first is the main one."""
-
-    name: str
-    end_ids: tuple[int, ...]
-    context_tokens: int
-    vocabulary: int
 
 
 @dataclass(frozen=True, slots=True)

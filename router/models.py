@@ -1,15 +1,16 @@
-"""The models callers may name: each with its tokenizer, chat template and limits."""
+"""The models callers may name: each with its tokenizer, chat template and limits; and the names that stand for several."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any
 
-from router.config import ModelConfig
 from router.errors import Violation, field_invalid, model_unknown
 from router.model import Guide, Message, TurnRequest
+from router.model_config import Alias, ModelConfig, follow_smaller
 from router.text.calls import CallParser
 from router.text.template import TemplateRefused
 from router.text.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ class Model:
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer, executor: Executor) -> None:
         self.name = config.name
         self.default_output_tokens = config.default_output_tokens
+        self.smaller = config.smaller
         self.tokenizer = tokenizer
         self._executor = executor
 
@@ -83,22 +85,37 @@ class Model:
             raise field_invalid(Violation("messages", f"the model's chat template refuses them: {error}")) from None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller's name stands for: a model, or those of an alias, from the smallest to the flagship."""
+
+    name: str
+    models: tuple[Model, ...]
+
+
 class Models:
     """All models, the first being the default."""
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[Model], aliases: Sequence[Alias] = ()) -> None:
         self._models = {model.name: model for model in models}
-        self.default = models[0]
+        self._default = models[0].name
+        named = {alias.name: tuple(self._models[name] for name in alias.models) for alias in aliases}
+        self._asked = {name: Asked(name, them) for name, them in ({model.name: (model,) for model in models} | named).items()}
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models.values())
 
-    def find(self, name: str) -> Model:
-        """The model of that name, the default for an empty one. Raises CallerError MODEL_UNKNOWN."""
-        model = self._models.get(name) if name else self.default
-        if model is None:
+    def find(self, name: str) -> Asked:
+        """What a name stands for, an empty one for the default. Raises CallerError MODEL_UNKNOWN."""
+        asked = self._asked.get(name or self._default)
+        if asked is None:
             raise model_unknown()
-        return model
+        return asked
+
+    def list_below(self, model: Model) -> Sequence[Model]:
+        """Those that may answer in place of a model, largest first."""
+        smaller = {it.name: it.smaller for it in self}
+        return [self._models[name] for name in follow_smaller(smaller, model.name)]
 
 
 def _count_chars(message: Message) -> int:

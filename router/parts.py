@@ -22,8 +22,10 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from router.admission.entry import QueueLimits
 from router.admission.estimate import TimeModel
 from router.admission.queue import AdmissionQueue
-from router.config import Config, ConfigInvalid, ModelConfig, Telemetry
-from router.model import ModelFacts, WorkerLoad
+from router.config import Config, ConfigInvalid, Telemetry
+from router.degradation.ladder import Ladder
+from router.model import WorkerLoad
+from router.model_config import ModelConfig
 from router.models import Model
 from router.pool import Pool
 from router.routing.book import MemoryBook
@@ -36,6 +38,7 @@ from router.routing.redis_book import RedisBook
 from router.telemetry import Metrics
 from router.text.tokenizer import InvalidModel, Tokenizer
 from router.upstream.link import Owner
+from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker
 
 
@@ -60,7 +63,9 @@ def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner
     queue = AdmissionQueue(fleet.count_slots, time.monotonic, times, QueueLimits(**dict(config.queue)))
     metrics.queued_turns.labels(model.name).set_function(lambda: float(queue.waiting))
     show, hide = partial(export_worker, metrics), partial(hide_worker, metrics)
-    return Pool(fleet, queue, Keeper(fleet, build_source(settings, executor), config.timeouts.drain_s, show, hide), book)
+    ladder = Ladder(settings.slo_ttft_s)
+    metrics.downgrading.labels(model.name).set_function(lambda: float(ladder.is_degraded(time.monotonic())))
+    return Pool(fleet, queue, ladder, Keeper(fleet, build_source(settings, executor), config.timeouts.drain_s, show, hide), book)
 
 
 def build_source(settings: ModelConfig, executor: Executor) -> Source:

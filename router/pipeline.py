@@ -9,24 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
-from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 
-from router.admission.entry import Entry
 from router.answer import Answer
 from router.auth.authenticate import Authenticator
 from router.auth.principal import Principal
-from router.checks import check_prompt, check_turn, fit_output
+from router.checks import check_prompt, check_turn
+from router.choice import Choice, Chooser, Wish
 from router.config import Limits
 from router.errors import TidegateError, describe_fault, internal
 from router.journey import Journey
 from router.model import Call, Failed, GenerationRequest, Guide, Sampling, Sink, Started, TurnRequest
-from router.models import Model, Models
-from router.pool import Pool
-from router.routing.chain import Chain
+from router.models import Asked, Models
 from router.routing.route import Need, Route
 from router.spending import Charge, Spending
 from router.telemetry import Metrics, Tracing, trace_headers
@@ -42,16 +38,15 @@ class Pipeline:
         self,
         *,
         models: Models,
-        pools: Mapping[str, Pool],
+        chooser: Chooser,
         authenticator: Authenticator,
         spending: Spending,
         limits: Limits,
         tracing: Tracing,
         metrics: Metrics,
     ) -> None:
-        """`pools` are by model name; their queues' clock is `time.monotonic`."""
         self._models = models
-        self._pools = pools
+        self._chooser = chooser
         self._authenticator = authenticator
         self._spending = spending
         self._limits = limits
@@ -64,14 +59,14 @@ class Pipeline:
         Being cancelled ends the turn as cancelled; cancelled with a TidegateError as its message, it ends as failed with that.
         """
         try:
-            model = self._models.find(request.model)
+            asked = self._models.find(request.model)
         except TidegateError as error:
             sink([Failed(error)])
             return
-        with self._tracing.turn(call.trace_headers, model.name) as span:
-            answer = Answer(sink, model.name, self._metrics, span)
+        with self._tracing.turn(call.trace_headers, asked.name) as span:
+            answer = Answer(sink, asked.name, self._metrics, span)
             try:
-                await self._answer(call, request, model, answer)
+                await self._answer(call, request, asked, answer)
             except TidegateError as error:
                 answer.fail(error)
             except asyncio.CancelledError as cancelled:
@@ -83,73 +78,59 @@ class Pipeline:
             finally:
                 await answer.close()
 
-    async def _answer(self, call: Call, request: TurnRequest, model: Model, answer: Answer) -> None:
-        who = await self._identify(call, model)
+    async def _answer(self, call: Call, request: TurnRequest, asked: Asked, answer: Answer) -> None:
+        who = await self._identify(call, asked)
         check_turn(request, self._limits)
         offer = offer_tools(request)
         with answer.span.stage("tokenize"):
-            prompt = await model.read_prompt(request, offer)
-        pool = self._pools[model.name]
-        room = min(model.tokenizer.context, pool.fleet.measure_room())
-        most = fit_output(request.max_output_tokens, model.default_output_tokens, len(prompt), room)
-        charge = await self._spending.open(who, model.name, len(prompt), most)
+            choice = await self._chooser.choose(asked, Wish(who, call, request, offer))
+        model, pool = choice.model, choice.pool
+        answer.settle(model.name, choice.degraded)
+        charge = await self._spending.open(who, asked.name, model.name, len(choice.chain), choice.most)
         answer.owe(charge)
-        need = Need(who.tenant, Chain(prompt, who.tenant), charge.expected_tokens)
+        need = Need(who.tenant, choice.chain, charge.expected_tokens)
         pool.fleet.admit(need)
         async with AsyncExitStack() as held:
             with answer.span.stage("queue"):
-                entry = _describe_entry(call, request, charge, need, pool.fleet.expect_cached(need.chain))
+                entry = replace(choice.entry, output_tokens=need.output_tokens, weight=charge.weight)
                 slot = await held.enter_async_context(pool.queue.place(entry, answer.wait))
-            answer.prepare(model.open_turn(request, offer, len(prompt)), slot)
+            answer.prepare(model.open_turn(request, offer, len(need.chain)), slot)
             with answer.span.stage("generate") as stage:
                 guide, trace = model.guide(offer) or request.guide, trace_headers(stage)
-                asked = _ask_worker(request, prompt, most, guide=guide, trace=trace, account=charge.account)
-                await Journey(pool.fleet, need, asked, answer).run(partial(_describe_start, model.name, most, charge))
+                wanted = _ask_worker(request, choice, guide=guide, trace=trace, account=charge.account)
+                await Journey(pool.fleet, need, wanted, answer).run(partial(_describe_start, choice, charge))
             pool.queue.observe(answer.timing)
 
     async def count_tokens(self, call: Call, request: TurnRequest) -> tuple[int, int]:
         """Tokens of the rendered prompt, and tokens the model can hold. Raises CallerError."""
-        model = self._models.find(request.model)
-        await self._identify(call, model)
+        asked = self._models.find(request.model)
+        who = await self._identify(call, asked)
         check_prompt(request, self._limits)
+        model = self._chooser.pick(asked, who, request)
         return len(await model.encode(request.messages, offer_tools(request))), model.tokenizer.context
 
     def check_model(self, name: str) -> str:
-        """The name of the model that `name` (may be empty) stands for. Raises CallerError MODEL_UNKNOWN."""
+        """The name of the model or alias that `name` (may be empty) stands for. Raises CallerError MODEL_UNKNOWN."""
         return self._models.find(name).name
 
-    async def _identify(self, call: Call, model: Model) -> Principal:
+    async def _identify(self, call: Call, asked: Asked) -> Principal:
         """Who is calling, as of now: a key may have been revoked since its stream was opened."""
         who = await self._authenticator.identify(call.credentials.headers, call.credentials.peer)
-        who.require_model(model.name)
+        who.require_model(*(model.name for model in asked.models))
         return who
 
 
-def _describe_entry(call: Call, request: TurnRequest, charge: Charge, need: Need, cached_tokens: int) -> Entry:
-    return Entry(
-        need.tenant,
-        len(need.chain),
-        need.output_tokens,
-        charge.weight,
-        request.priority,
-        cached_tokens,
-        call.deadline_s if request.max_wait_s is None else time.monotonic() + request.max_wait_s,
-    )
+def _describe_start(choice: Choice, charge: Charge, route: Route) -> Started:
+    worker, prompt_tokens = route.worker.address, len(choice.chain)
+    return Started(choice.model.name, worker, prompt_tokens, choice.most, charge.turn, charge.allowances, route.cached_tokens)
 
 
-def _describe_start(model: str, most: int, charge: Charge, route: Route) -> Started:
-    prompt_tokens = len(route.need.chain)
-    return Started(model, route.worker.address, prompt_tokens, most, charge.turn, charge.allowances, route.cached_tokens)
-
-
-def _ask_worker(
-    request: TurnRequest, prompt: Sequence[int], most: int, *, guide: Guide | None, trace: dict[str, str], account: str
-) -> GenerationRequest:
+def _ask_worker(request: TurnRequest, choice: Choice, *, guide: Guide | None, trace: dict[str, str], account: str) -> GenerationRequest:
     return GenerationRequest(
-        prompt=prompt,
-        max_new_tokens=most,
+        prompt=choice.prompt,
+        max_new_tokens=choice.most,
         sampling=_fix_seed(request.sampling) if guide else request.sampling,
-        min_new_tokens=None if request.min_output_tokens is None else min(request.min_output_tokens, most),
+        min_new_tokens=None if request.min_output_tokens is None else min(request.min_output_tokens, choice.most),
         guide=guide,
         log_probs=request.logprobs,
         trace_headers=trace,

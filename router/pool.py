@@ -1,4 +1,4 @@
-"""One model's workers and the queue in front of them."""
+"""One model's workers, the queue in front of them, and what becomes of turns when they are too many."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from router.admission.queue import AdmissionQueue
+from router.degradation.ladder import Ladder
 from router.routing.book import MemoryBook
 from router.routing.fleet import Fleet
 from router.routing.keeper import Keeper
@@ -19,6 +20,7 @@ class Pool:
 
     fleet: Fleet
     queue: AdmissionQueue
+    ladder: Ladder
     keeper: Keeper
     book: MemoryBook | RedisBook
 

@@ -52,13 +52,16 @@ class Spending:
         self._router = router
         self._now = now
 
-    async def open(self, who: Principal, model: str, prompt_tokens: int, most: int) -> Charge:
-        """Books a turn of at most `most` output tokens. Raises CallerError QUOTA_EXCEEDED; RouterError when it could not be recorded."""
+    async def open(self, who: Principal, asked: str, model: str, prompt_tokens: int, most: int) -> Charge:
+        """Books a turn of at most `most` output tokens on the model that serves, whatever name was asked for.
+
+        Raises CallerError QUOTA_EXCEEDED; RouterError when it could not be recorded.
+        """
         self._ledger.require_room()
         turn, now = uuid.uuid4().hex, self._now()
         subjects = self._terms.find_subjects(who.tenant, who.user, who.key_id, model)
         hold = await self._quota.reserve(subjects, Ask(turn, who.tenant, model, prompt_tokens, most, self._terms.find_price(model)))
-        entry = UsageEntry(turn, who.tenant, who.user, who.key_id, model, model, prompt_tokens, 0, 0, "", now, now, self._router)
+        entry = UsageEntry(turn, who.tenant, who.user, who.key_id, asked, model, prompt_tokens, 0, 0, "", now, now, self._router)
         return Charge(hold, self._ledger, entry, self._terms.find_weight(who.tenant), self._now)
 
     def take_receipts(self, receipts: Sequence[Receipt]) -> None:

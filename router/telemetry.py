@@ -37,6 +37,12 @@ class Metrics:
             "tidegate_moved_turns", "Turns that went on on another worker, by what befell the first", ["model", "reason"], registry=registry
         )
         self.queued_turns = Gauge("tidegate_queued_turns", "Turns that wait for a worker", ["model"], registry=registry)
+        self.downgraded = Counter(
+            "tidegate_downgraded_turns", "Turns that a smaller model answers", ["model", "to_model", "reason"], registry=registry
+        )
+        self.downgrading = Gauge(
+            "tidegate_downgrading", "Whether a smaller model answers turns that would wait for too long", ["model"], registry=registry
+        )
         self.streams = Gauge("tidegate_streams", "Open streams of callers", registry=registry)
         self.worker_up = Gauge("tidegate_worker_up", "Whether a worker's lane is open", ["worker"], registry=registry)
         self.worker_load = Gauge("tidegate_worker_load", "A worker's own figures", ["worker", "figure"], registry=registry)

@@ -36,10 +36,14 @@ class Principal:
     key_id: str = ""
     models: frozenset[str] | None = None
 
-    def require_model(self, model: str) -> None:
-        """Raises CallerError unless the principal may run turns on a model."""
+    def may_use(self, model: str) -> bool:
+        """Whether the key is for a model."""
+        return self.models is None or model in self.models
+
+    def require_model(self, *models: str) -> None:
+        """Raises CallerError unless the principal may run turns on one of these models."""
         self._require(Role.CALLER)
-        if self.models is not None and model not in self.models:
+        if not any(map(self.may_use, models)):
             raise permission_denied("this key may not use this model")
 
     def require_operator(self) -> None:

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from router.model import Message, Role, TurnRequest
-from router.tools import ToolMode
+from router.text.tools import offer_tools
 
 Item = TypeVar("Item")
 
 _CHARS_PER_TOKEN = 4
-_SEEN_CHARS = 4096
+_SEEN_CHARS = 1024
 """Of the last question, so much from its beginning and its end is searched: this runs on the event loop, for each turn."""
 
 
@@ -31,7 +31,7 @@ class Predictor(Protocol):
     """Says how hard requests are. Must be quick, and give the same for the same request."""
 
     def judge(self, request: TurnRequest) -> float:
-        """From 0, easy, to 1, hard. The request may hold anything that a caller can send: it has not been checked yet."""
+        """From 0, easy, to 1, hard."""
         ...
 
 
@@ -48,22 +48,19 @@ WEIGHTS: Mapping[str, float] = {
 }
 """Of the default predictor; at a sum of 0 a request is as likely hard as easy."""
 
-_MARKERS = {
-    "code": re.compile(
-        r"```|\bdef \w+\(|\bclass \w+[:({]|#include\b|\bimport \w+|=>|\);|\bselect\b[^\n]{1,80}\bfrom\b|traceback|stack trace|\bregex\b"
-        r"|\b(?:python|javascript|typescript|java|rust|golang|c\+\+|sql|bash)\b|\b(?:code|function|compile|debug|refactor|unit tests?)\b",
-        re.IGNORECASE,
-    ),
-    "maths": re.compile(
-        r"\d\s*[-+*/^×÷]\s*\d|\\(?:frac|int|sum|sqrt)\b|\d\s*%\s+of\b"
-        r"|\b(?:solve|prove|proof|equations?|integrals?|derivatives?|probability|calculate|compute|how many|how much)\b",
-        re.IGNORECASE,
-    ),
-    "task": re.compile(
-        r"\b(?:translat\w+|step[ -]by[ -]step|explain why|compare|contrast|analy[sz]e|critique|trade-?offs?|pros and cons)\b",
-        re.IGNORECASE,
-    ),
+_WORDS = {
+    "code": "bash c++ code compile debug java javascript python refactor regex rust script sql traceback typescript",
+    "maths": "calculate compute derivative equation equations integral integrals percent probability proof prove solve",
+    "task": "analyse analyze compare contrast critique steps trade-off translate translation",
 }
+_WORD_SETS = {name: frozenset(words.split()) for name, words in _WORDS.items()}
+_WORD = re.compile(r"[a-z][a-z+-]*")
+_SIGNS = {
+    "code": re.compile(r"```|=>|\);|#include|</\w|\bdef \w+\(|\bselect\s.{1,80}\sfrom\s"),
+    "maths": re.compile(r"\d ?[-+*/^×÷=] ?\d|\^\d|\\frac|\\int|\\sum|\\sqrt|\bhow m(?:any|uch)\b"),
+    "task": re.compile(r"\bstep by step\b|\bexplain why\b"),
+}
+"""Both are looked for in lower case."""
 
 
 class FeaturePredictor:
@@ -82,20 +79,25 @@ def read_features(request: TurnRequest) -> dict[str, float]:
     """The features that WEIGHTS weighs; none is negative."""
     said = [message for message in request.messages if message.role is not Role.SYSTEM]
     asked = [message.content or "" for message in said if message.role is Role.USER]
-    text = _cut(asked[-1]) if asked else ""
     return {
         "prompt": _doublings(sum(map(_count_chars, said)) / _CHARS_PER_TOKEN, 128),
         "turns": _doublings(len(asked), 1),
         "output": _doublings(request.max_output_tokens or 0, 256),
-        **{name: float(bool(pattern.search(text))) for name, pattern in _MARKERS.items()},
+        **_read_text(_cut(asked[-1]) if asked else ""),
         "guide": float(request.guide is not None),
-        "tools": float(bool(request.tools) and request.tool_choice.mode is not ToolMode.NONE),
+        "tools": float(offer_tools(request) is not None),
     }
 
 
 def order_models(models: Sequence[Item], hardness: float) -> Sequence[Item]:
     """The models to try for a request, best first: the one for its hardness, then those above it. `models` go from small to flagship."""
     return models[min(int(hardness * len(models)), len(models) - 1) :]
+
+
+def _read_text(text: str) -> dict[str, float]:
+    lower = text.lower()
+    words = frozenset(_WORD.findall(lower))
+    return {name: float(bool(_WORD_SETS[name] & words or sign.search(lower))) for name, sign in _SIGNS.items()}
 
 
 def _doublings(value: float, base: float) -> float:

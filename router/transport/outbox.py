@@ -16,7 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 from tidegate.v1 import event_pb2 as pb
 from tidegate.v1.chat_service_pb2 import ConverseResponse, StreamResponse
 
-from router.model import Failed, Finished, FinishReason, Logprobs, Queued, Started, TextDelta, TokenLogprob, TurnEvent, Usage
+from router.model import Degraded, Failed, Finished, FinishReason, Logprobs, Queued, Started, TextDelta, TokenLogprob, TurnEvent, Usage
 from router.tools import ToolCallDelta
 from router.transport.status import to_status
 
@@ -155,6 +155,11 @@ def write_started(target: pb.Started, started: Started) -> None:
         target.allowances.add(subject=allowance.subject, name=allowance.name, limit=allowance.limit, remaining=allowance.left)
 
 
+def write_degraded(target: pb.Degraded, degraded: Degraded) -> None:
+    """Fills a Degraded message."""
+    target.from_model, target.to_model, target.reason = degraded
+
+
 def write_logprobs(target: Any, tokens: Sequence[TokenLogprob]) -> None:
     """Appends to a repeated TokenLogprob."""
     for token in tokens:
@@ -183,6 +188,7 @@ FINISH_REASONS = {
 
 _WRITERS: dict[type, Callable[[pb.Event, Any, str], None]] = {
     Queued: lambda event, queued, _: write_queued(event.queued, queued),
+    Degraded: lambda event, degraded, _: write_degraded(event.degraded, degraded),
     Started: lambda event, started, _: write_started(event.started, started),
     Logprobs: lambda event, logprobs, _: write_logprobs(event.logprobs.tokens, logprobs.tokens),
     Usage: lambda event, usage, _: write_usage(event.usage, usage),

@@ -8,9 +8,9 @@ from tidegate.v1.chat_service_pb2 import CompleteResponse, StreamResponse
 from tidegate.v1.turn_pb2 import ToolCall
 
 from router.errors import TidegateError
-from router.model import Failed, Finished, Logprobs, Started, TurnEvent, Usage
+from router.model import Degraded, Failed, Finished, Logprobs, Started, TurnEvent, Usage
 from router.transport.gathering import Gathered
-from router.transport.outbox import FINISH_REASONS, Outbox, write_logprobs, write_started, write_usage
+from router.transport.outbox import FINISH_REASONS, Outbox, write_degraded, write_logprobs, write_started, write_usage
 
 TURN = 1
 """The turn number in events of such calls."""
@@ -49,6 +49,8 @@ class Collector:
         self._answer.put(events)
         for event in events:
             match event:
+                case Degraded():
+                    write_degraded(self._response.degraded, event)
                 case Started():
                     write_started(self._response.started, event)
                 case Logprobs(tokens):

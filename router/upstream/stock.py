@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from router.errors import TidegateError, engine_failed, engine_refused, option_unsupported, prompt_too_long, worker_full
-from router.model import GenerationRequest, ModelFacts, Sampling, WorkerDelta, WorkerDescription, WorkerFinish
+from router.model import GenerationRequest, Sampling, WorkerDelta, WorkerDescription, WorkerFinish
 from router.upstream.contract import MODEL
 from router.upstream.tensors import add_tensor, add_text, guide_texts, raw_outputs, read_numbers, sampling_tensors
 
@@ -33,6 +33,16 @@ def is_stock(config: ModelConfig) -> bool:
     """Whether a model's configuration is that of the stock model, whose executor is C++ or Python, able to stream."""
     decoupled: bool = config.model_transaction_policy.decoupled
     return decoupled and config.max_batch_size > 0 and {it.name for it in config.input} >= _INPUTS
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the router itself knows of a model, for workers that cannot say it; of the ids that end an answer the first is the main one."""
+
+    name: str
+    end_ids: tuple[int, ...]
+    context_tokens: int
+    vocabulary: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import describe_fault, no_worker
-from router.model import GenerationRequest, ModelFacts, WorkerDescription, WorkerLoad
+from router.model import GenerationRequest, WorkerDescription, WorkerLoad
 from router.upstream import contract, stock
 from router.upstream.direct import Direct
 from router.upstream.lane import Lane
@@ -38,7 +38,7 @@ log = logging.getLogger("tidegate.worker")
 class Worker:
     """A worker of one model. `run()` is its task; everything else is called from the same event loop."""
 
-    def __init__(self, address: str, facts: ModelFacts, timeouts: Timeouts, owner: Owner) -> None:
+    def __init__(self, address: str, facts: stock.ModelFacts, timeouts: Timeouts, owner: Owner) -> None:
         self.address = address
         self._facts = facts
         self._timeouts = timeouts

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from router.admission.estimate import TimeModel
 from router.admission.queue import AdmissionQueue
+from router.degradation.ladder import Ladder
 from router.pool import Pool
 from router.routing.book import MemoryBook
 from router.routing.discovery import Static
@@ -16,7 +17,7 @@ from router.routing.policy import KvAware
 from router.upstream.link import Owner
 
 
-def make_pool(connect: Connect, addresses: Sequence[str], slots: Callable[[], int] | None = None) -> Pool:
+def make_pool(connect: Connect, addresses: Sequence[str], slots: Callable[[], int] | None = None, *, slo_s: float | None = None) -> Pool:
     """Workers at these addresses; the queue has their slots, or as many as the test says."""
     times, book = TimeModel(), MemoryBook()
     fleet = Fleet(
@@ -29,4 +30,4 @@ def make_pool(connect: Connect, addresses: Sequence[str], slots: Callable[[], in
         slow_start_s=0.0,
     )
     queue = AdmissionQueue(slots or fleet.count_slots, time.monotonic, times)
-    return Pool(fleet, queue, Keeper(fleet, Static(addresses), 1.0, lambda worker: None, lambda worker: None), book)
+    return Pool(fleet, queue, Ladder(slo_s), Keeper(fleet, Static(addresses), 1.0, lambda worker: None, lambda worker: None), book)

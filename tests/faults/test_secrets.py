@@ -17,8 +17,10 @@ from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, Count
 from tidegate.v1.turn_pb2 import TurnSpec
 
 from router.app import App, build
+from router.choice import Chooser
 from router.config import Config, Timeouts, read_config
-from router.model import Call, GenerationRequest, ModelFacts, Sink, TurnRequest
+from router.degradation.cascade import FeaturePredictor
+from router.model import Call, GenerationRequest, Sink, TurnRequest
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.spending import Spending
@@ -28,6 +30,7 @@ from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
 from router.transport.http.door import HttpDoor
 from router.upstream.link import Generation, OnTokens, Owner
+from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker as RouterWorker
 from tests.bench.http import chat, connect
 from tests.bench.pools import make_pool
@@ -85,7 +88,7 @@ def build_leaky(
     pool = make_pool(lambda address, owner: worker(address, facts, config.timeouts, owner), model.workers)
     broken = pipeline(
         models=models,
-        pools={model.name: pool},
+        chooser=Chooser(models, {model.name: pool}, app.terms, FeaturePredictor(), time.monotonic),
         authenticator=app.identity.authenticator,
         spending=Spending(app.terms, app.counting.quota, app.ledger, "router", time.time),
         limits=config.limits,

@@ -34,7 +34,16 @@ LAYERS = (
     ("router.__main__",),
     ("router.app", "router.first_key", "router.parts"),
     ("router.transport",),
-    ("router.admin", "router.pipeline", "router.answer", "router.journey", "router.models", "router.pool", "router.spending"),
+    (
+        "router.admin",
+        "router.answer",
+        "router.choice",
+        "router.journey",
+        "router.models",
+        "router.pipeline",
+        "router.pool",
+        "router.spending",
+    ),
     (
         "router.admission",
         "router.auth",
@@ -52,7 +61,7 @@ LAYERS = (
         "router.turn",
         "router.upstream",
     ),
-    ("router.config", "router.errors", "router.model", "router.tokens", "router.tools"),
+    ("router.config", "router.errors", "router.model", "router.model_config", "router.tokens", "router.tools"),
 )
 
 # What the router's domain may not know of.

@@ -61,6 +61,7 @@ class FakeTerms:
         self.limits = Limits()
         self.price: Price = FREE
         self.weight = 1.0
+        self.allow_downgrades = True
 
     def find_subjects(self, tenant: str, user: str, key: str, model: str) -> tuple[Subject, ...]:
         return (Subject(SubjectKind.TENANT, tenant, self.limits),)
@@ -70,6 +71,9 @@ class FakeTerms:
 
     def find_weight(self, tenant: str) -> float:
         return self.weight
+
+    def may_downgrade(self, tenant: str) -> bool:
+        return self.allow_downgrades
 
 
 class FakeSpending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,9 +14,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from router.config import Limits, ModelConfig
+from router.choice import Chooser
+from router.config import Limits
+from router.degradation.cascade import FeaturePredictor
 from router.errors import TidegateError
 from router.model import Call, Failed, Message, Role, TurnEvent, TurnRequest
+from router.model_config import ModelConfig
 from router.models import Model, Models
 from router.pipeline import Pipeline
 from router.telemetry import Metrics, Tracing
@@ -49,9 +53,10 @@ class Bench:
         self.pool.fleet.update([self.worker.address])
         self.worker.owner.on_change()
         self.spending = FakeSpending()
+        models = Models([model])
         self.pipeline = Pipeline(
-            models=Models([model]),
-            pools={"test": self.pool},
+            models=models,
+            chooser=Chooser(models, {"test": self.pool}, self.spending.terms, FeaturePredictor(), time.monotonic),
             authenticator=FakeAuthenticator(),
             spending=self.spending.as_spending(),
             limits=Limits(),

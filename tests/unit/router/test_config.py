@@ -10,6 +10,7 @@ import pytest
 
 from router import config as config_module
 from router.config import Config, ConfigInvalid, load_config, read_config
+from router.model_config import follow_smaller
 
 MODEL = {"name": "small", "path": "/models/small", "workers": ["127.0.0.1:8001"]}
 MINIMAL: dict[str, Any] = {"models": [MODEL]}
@@ -101,6 +102,41 @@ def test_two_models_of_one_name_are_refused() -> None:
     """Callers could not tell which they get."""
     with pytest.raises(ConfigInvalid, match=r"models: .*two models have the same name"):
         read_config({"models": [MODEL, MODEL]})
+
+
+LARGE = {**MODEL, "name": "large", "smaller": "small"}
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"models": [{**MODEL, "smaller": "none"}]}, "models: the smaller model of small is not one of the models"),
+        ({"models": [{**MODEL, "smaller": "small"}]}, "models: small is smaller than itself"),
+        ({"models": [LARGE, {**MODEL, "smaller": "large"}]}, "models: large is smaller than itself"),
+        ({"models": [{**LARGE, "name": "x"}, LARGE, {**MODEL, "smaller": "large"}]}, "models: large is smaller than itself"),
+        ({"models": [MODEL, LARGE], "aliases": [{"name": "large", "models": ["small"]}]}, "aliases: an alias has the name of a model"),
+        (
+            {"models": [MODEL], "aliases": [{"name": "a", "models": ["small"]}] * 2},
+            "aliases: an alias has the name of a model or of another",
+        ),
+        ({"models": [MODEL], "aliases": [{"name": "auto", "models": ["small", "none"]}]}, "aliases: auto must name models, each once"),
+        ({"models": [MODEL], "aliases": [{"name": "auto", "models": ["small", "small"]}]}, "aliases: auto must name models, each once"),
+    ],
+)
+def test_models_must_stand_to_each_other_in_order(values: dict[str, Any], fault: str) -> None:
+    """Names are there and unlike, and from every model the way down ends."""
+    with pytest.raises(ConfigInvalid, match=fault):
+        read_config(values)
+
+
+def test_smaller_models_and_aliases_are_read() -> None:
+    """A model may be the smaller one of several, and stand in several aliases; the way down leads over all of them."""
+    models = [MODEL, LARGE, {**MODEL, "name": "huge", "smaller": "large", "slo_ttft_s": 0.5}, {**LARGE, "name": "other"}]
+    aliases = [{"name": "auto", "models": ["small", "large", "huge"]}, {"name": "cheap", "models": ["small"]}]
+    config = read_config({"models": models, "aliases": aliases})
+    assert config.models[2].slo_ttft_s == 0.5
+    assert config.aliases[0].models == ("small", "large", "huge")
+    assert list(follow_smaller({model.name: model.smaller for model in config.models}, "huge")) == ["large", "small"]
 
 
 @pytest.mark.parametrize("text", ["listen = ", b"\xff\xfe"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from router.config import ModelConfig
 from router.errors import CallerError, Code
 from router.model import Message, Role, ToolCall, TurnRequest
+from router.model_config import Alias, ModelConfig
 from router.models import Model, Models
 from router.text.tokenizer import Tokenizer
 from router.token_turn import TokenTurn
@@ -132,10 +132,12 @@ def test_the_answer_has_the_form_of_the_prompt(chatml: Path) -> None:
 
 
 def test_models_are_found_by_name(chatml: Path) -> None:
-    """The first is the default, which an empty name means."""
+    """The first is the default, which an empty name means; an alias has its models in its own order."""
     first, second = (make_model(chatml, CountingExecutor(), name) for name in ("first", "second"))
-    models = Models([first, second])
-    assert (models.find("second"), models.find("first"), models.find("")) == (second, first, first)
+    models = Models([first, second], [Alias(name="auto", models=("second", "first"))])
+    assert [models.find(name).models for name in ("second", "first", "")] == [(second,), (first,), (first,)]
+    assert models.find("auto").models == (second, first)
+    assert [models.find(name).name for name in ("", "auto")] == ["first", "auto"]
     assert list(models) == [first, second]
 
 

@@ -74,7 +74,7 @@ def test_a_principal_uses_the_models_of_its_key() -> None:
         with pytest.raises(CallerError) as caught:
             principal.require_model("any")
         assert caught.value.reason == "PERMISSION_DENIED"
-    Principal("acme", "ann", ANN.roles, models=frozenset({"m"})).require_model("m")
+    Principal("acme", "ann", ANN.roles, models=frozenset({"m"})).require_model("other", "m")
 
 
 def test_an_administrator_rules_the_own_tenant() -> None:

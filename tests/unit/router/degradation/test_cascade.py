@@ -93,7 +93,7 @@ requests = st.builds(
 
 @given(requests)
 def test_any_request_has_a_hardness(request: TurnRequest) -> None:
-    """From 0 to 1, always the same, also before it has been checked; all features are known to the table and none is negative."""
+    """From 0 to 1, always the same; all features are known to the table and none is negative."""
     features = read_features(request)
     assert features.keys() | {"bias"} == WEIGHTS.keys()
     assert min(features.values()) >= 0

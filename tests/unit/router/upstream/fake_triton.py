@@ -14,7 +14,8 @@ from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceServicer, add_GRPCInferenceServiceServicer_to_server
 
-from router.model import GenerationRequest, ModelFacts, Sampling, WorkerDelta, WorkerFinish
+from router.model import GenerationRequest, Sampling, WorkerDelta, WorkerFinish
+from router.upstream.stock import ModelFacts
 from server.build import fill_placeholders
 from server.engine_build import STOCK
 

@@ -59,9 +59,10 @@ class Answer:
 
     def settle(self, model: str, degraded: Degraded | None) -> None:
         """This model answers, and the turn's figures are its own from here on; `degraded` when it is a smaller one than was asked for."""
-        self._metrics.active_turns.labels(self._model).dec()
-        self._metrics.active_turns.labels(model).inc()
-        self._model = model
+        if model != self._model:
+            self._metrics.active_turns.labels(self._model).dec()
+            self._metrics.active_turns.labels(model).inc()
+            self._model = model
         self.span.span.set_attribute("gen_ai.response.model", model)
         if degraded is not None:
             self._metrics.downgraded.labels(*degraded).inc()

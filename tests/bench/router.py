@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,25 +45,29 @@ class Router:
 
 
 @asynccontextmanager
-async def run_router(folder: Path, *workers: str, wait_up: bool = True, **sections: dict[str, Any]) -> AsyncIterator[Router]:
-    """Runs a router whose only model, `test`, has these workers; `sections` are parts of the configuration.
+async def run_router(
+    folder: Path, *workers: str, small: Sequence[str] = (), wait_up: bool = True, **sections: Any
+) -> AsyncIterator[Router]:
+    """Runs a router whose model `test` has these workers; `sections` are parts of the configuration. With workers of its own there is a
+    second model, `small`.
 
     Callers need no credentials and the database is its own, unless `sections` say otherwise.
     """
     async with own_store(sections.pop("store", {})) as store, AsyncExitStack() as stack:
-        app = build(read_config(values_of(folder, *workers, store=store, **sections)))
+        app = build(read_config(values_of(folder, *workers, small=small, store=store, **sections)))
         endpoints = await stack.enter_async_context(app.running())
         if wait_up:
-            await until(lambda: sum(worker.up for worker in app.workers) == len(set(workers)))
+            await until(lambda: sum(worker.up for worker in app.workers) == len({*workers, *small}))
         yield Router(app, endpoints.grpc, endpoints.http)
 
 
-def values_of(folder: Path, *workers: str, **sections: Any) -> dict[str, Any]:
+def values_of(folder: Path, *workers: str, small: Sequence[str] = (), **sections: Any) -> dict[str, Any]:
     """The configuration of `run_router`."""
     timeouts = FAST_TIMEOUTS | sections.pop("timeouts", {})
     model = {"name": "test", "path": str(folder), "workers": list(workers) or ["127.0.0.1:1"], **sections.pop("model", {})}
+    models = [model, *([{"name": "small", "path": str(folder), "workers": list(small)}] if small else [])]
     http = {"listen": "127.0.0.1:0", **sections.pop("http", {})}
-    return {"listen": "127.0.0.1:0", "models": [model], "timeouts": timeouts, "http": http, "auth": {"anonymous": True}, **sections}
+    return {"listen": "127.0.0.1:0", "models": models, "timeouts": timeouts, "http": http, "auth": {"anonymous": True}, **sections}
 
 
 @asynccontextmanager

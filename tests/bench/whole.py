@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,21 @@ def ask(text: str = "go") -> Message:
 
 
 @asynccontextmanager
-async def run_bench(folder: Path, *workers: Worker, **sections: Any) -> AsyncIterator[Router]:
+async def run_bench(folder: Path, *workers: Worker, small: Sequence[Worker] = (), **sections: Any) -> AsyncIterator[Router]:
     """Runs the workers and a router; when left, no turn may run on in a lane or engine, and no stream may be open."""
     async with AsyncExitStack() as stack:
-        for worker in workers:
+        for worker in (*workers, *small):
             await stack.enter_async_context(worker.running())
-        router = await stack.enter_async_context(run_router(folder, *(worker.address for worker in workers), **sections))
+        large_at, small_at = ([worker.address for worker in them] for them in (workers, small))
+        router = await stack.enter_async_context(run_router(folder, *large_at, small=small_at, **sections))
         yield router
-        await until(lambda: is_idle(router, *workers))
+        await until(lambda: is_idle(router, *workers, *small))
         assert CANARY not in generate_latest(router.app.registry).decode()
 
 
 def is_idle(router: Router, *workers: Worker) -> bool:
     """Whether nothing runs: neither turns in lanes, nor streams, nor sequences in the workers' engines."""
     sample = router.app.registry.get_sample_value
-    counted = (router.turns_in_lanes(), sample("tidegate_streams"), sample("tidegate_active_turns", {"model": "test"}))
+    active = (sample("tidegate_active_turns", {"model": model}) for model in router.app.pools)
+    counted = (router.turns_in_lanes(), sample("tidegate_streams"), *active)
     return not any(counted) and not any(worker.engine.has_work() for worker in workers)

@@ -189,6 +189,7 @@ async def test_a_turn_is_one_span_under_the_callers(bench: Bench) -> None:
     assert {name for name, span in spans.items() if span.parent == chat.context} == {"tokenize", "queue", "generate"}
     assert chat.attributes is not None
     assert chat.attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert chat.attributes["gen_ai.request.model"] == chat.attributes["gen_ai.response.model"] == "test"
     assert chat.attributes["gen_ai.usage.output_tokens"] == len(bench.ids("hidden"))
     assert [event.name for event in chat.events] == ["gen_ai.first_token"]
     everything = "".join(span.to_json() for span in spans.values())

@@ -74,7 +74,7 @@ async def test_a_busy_model_is_answered_for_and_the_caller_is_told(chatml: Path)
         assert list(kinds) == ["degraded", "started", "text_delta", "usage", "finished"]
         assert told[0].degraded == Degraded(from_model="test", to_model="small", reason="SATURATED")
         assert told[1].started.model == "small"
-        assert await turn.text() == "sss"
+        assert (await turn.text(), turn.degraded) == ("sss", told[0].degraded)
         (entry,) = await entries(router, "local")
         assert (entry.model_asked, entry.model_served, entry.cost) == ("test", "small", Decimal(3) / 1_000_000)
         labels = {"model": "test", "to_model": "small", "reason": "SATURATED"}

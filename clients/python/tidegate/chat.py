@@ -66,6 +66,8 @@ async def _answer(session: Session, history: list[Message], question: str, max_t
         return
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+    if turn.degraded is not None:
+        print(f" [{turn.degraded.to_model} answered: {turn.degraded.reason}]", end="")
     if turn.finish_reason == FinishReason.FINISH_REASON_CANCELLED:
         print(" [cancelled]", end="")
     print()

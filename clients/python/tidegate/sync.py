@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 from tidegate import client, session, tool_loop, turn
 from tidegate.background import BackgroundLoop
 from tidegate.options import TurnOptions
-from tidegate.v1.event_pb2 import Event, FinishReason, Started, Usage
+from tidegate.v1.event_pb2 import Degraded, Event, FinishReason, Started, Usage
 from tidegate.v1.turn_pb2 import Message, ToolCall
 
 P = ParamSpec("P")
@@ -43,6 +43,11 @@ class Turn(Generic[T]):
     def started(self) -> Started | None:
         """Where it runs."""
         return self._turn.started
+
+    @property
+    def degraded(self) -> Degraded | None:
+        """Set when a smaller model answers than the one asked for."""
+        return self._turn.degraded
 
     @property
     def usage(self) -> Usage | None:

@@ -13,7 +13,7 @@ from tidegate.attempt import Attempt
 from tidegate.errors import deadline_exceeded
 from tidegate.forms import Form
 from tidegate.retry import Budget, Tries
-from tidegate.v1.event_pb2 import Event, FinishReason, Started, Usage
+from tidegate.v1.event_pb2 import Degraded, Event, FinishReason, Started, Usage
 from tidegate.v1.turn_pb2 import ToolCall
 
 T = TypeVar("T")
@@ -33,11 +33,13 @@ class Asking:
 class Turn(Generic[T]):
     """One turn. Iterate it once, or ask for its `text()` or `value()`; leaving the loop early cancels it.
 
-    `started`, `usage`, `finish_reason` and `tool_calls` are filled as their events pass, and stay when it fails.
+    `degraded`, `started`, `usage`, `finish_reason` and `tool_calls` are filled as their events pass, and stay when it fails.
     """
 
     def __init__(self, asking: Asking, form: Form[T]) -> None:
         self.started: Started | None = None
+        self.degraded: Degraded | None = None
+        """Set when a smaller model answers than the one asked for."""
         self.usage: Usage | None = None
         self.finish_reason: FinishReason = FinishReason.FINISH_REASON_UNSPECIFIED
         self.tool_calls: list[ToolCall] = []
@@ -109,6 +111,7 @@ class Turn(Generic[T]):
             self._try()
 
     def _try(self) -> None:
+        self.degraded = None
         attempt = self._attempt = self._asking.begin()
         if self._cancelled:
             attempt.cancel()
@@ -145,6 +148,8 @@ class Turn(Generic[T]):
                 self._texts.append(event.text_delta.text)
             case "tool_call_delta":
                 self._note_call(event)
+            case "degraded":
+                self.degraded = event.degraded
             case "started":
                 self.started = event.started
             case "usage":

@@ -91,7 +91,9 @@ type Tenant struct {
 	// When it was added.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Since when it is shut out; unset: it is not.
-	DisabledAt    *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=disabled_at,json=disabledAt,proto3" json:"disabled_at,omitempty"`
+	DisabledAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=disabled_at,json=disabledAt,proto3" json:"disabled_at,omitempty"`
+	// Whether its turns are answered by the model that they ask for, or not at all.
+	NoDowngrade   bool `protobuf:"varint,6,opt,name=no_downgrade,json=noDowngrade,proto3" json:"no_downgrade,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -159,6 +161,13 @@ func (x *Tenant) GetDisabledAt() *timestamppb.Timestamp {
 		return x.DisabledAt
 	}
 	return nil
+}
+
+func (x *Tenant) GetNoDowngrade() bool {
+	if x != nil {
+		return x.NoDowngrade
+	}
+	return false
 }
 
 // User is a person or program of a tenant that has keys. Callers with tokens of an issuer need not be entered here.
@@ -1094,7 +1103,7 @@ var File_tidegate_v1_admin_proto protoreflect.FileDescriptor
 
 const file_tidegate_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x17tidegate/v1/admin.proto\x12\vtidegate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\x01\n" +
+	"\x17tidegate/v1/admin.proto\x12\vtidegate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\x01\n" +
 	"\x06Tenant\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1102,7 +1111,8 @@ const file_tidegate_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12;\n" +
 	"\vdisabled_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"disabledAt\"\x8b\x01\n" +
+	"disabledAt\x12!\n" +
+	"\fno_downgrade\x18\x06 \x01(\bR\vnoDowngrade\"\x8b\x01\n" +
 	"\x04User\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x12\n" +

@@ -137,7 +137,10 @@ type PutTenantRequest struct {
 	// Name for people. Unset: as it is, or the id for a new tenant.
 	Name *string `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	// Its share of busy workers, 0.001 to 1000. Unset: as it is, or 1 for a new tenant.
-	Weight        *float64 `protobuf:"fixed64,3,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	Weight *float64 `protobuf:"fixed64,3,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	// Whether its turns are answered by the model that they ask for, or not at all. Unset: as it is, or false for a new tenant: while that
+	// model is down, or so busy that the first token would be late, a smaller one may answer.
+	NoDowngrade   *bool `protobuf:"varint,4,opt,name=no_downgrade,json=noDowngrade,proto3,oneof" json:"no_downgrade,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -191,6 +194,13 @@ func (x *PutTenantRequest) GetWeight() float64 {
 		return *x.Weight
 	}
 	return 0
+}
+
+func (x *PutTenantRequest) GetNoDowngrade() bool {
+	if x != nil && x.NoDowngrade != nil {
+		return *x.NoDowngrade
+	}
+	return false
 }
 
 // PutTenantResponse is the tenant as it is now.
@@ -2334,13 +2344,15 @@ var File_tidegate_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_tidegate_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1ftidegate/v1/admin_service.proto\x12\vtidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17tidegate/v1/admin.proto\"y\n" +
+	"\x1ftidegate/v1/admin_service.proto\x12\vtidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17tidegate/v1/admin.proto\"\xb2\x01\n" +
 	"\x10PutTenantRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x17\n" +
 	"\x04name\x18\x02 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x1b\n" +
-	"\x06weight\x18\x03 \x01(\x01H\x01R\x06weight\x88\x01\x01B\a\n" +
+	"\x06weight\x18\x03 \x01(\x01H\x01R\x06weight\x88\x01\x01\x12&\n" +
+	"\fno_downgrade\x18\x04 \x01(\bH\x02R\vnoDowngrade\x88\x01\x01B\a\n" +
 	"\x05_nameB\t\n" +
-	"\a_weight\"@\n" +
+	"\a_weightB\x0f\n" +
+	"\r_no_downgrade\"@\n" +
 	"\x11PutTenantResponse\x12+\n" +
 	"\x06tenant\x18\x01 \x01(\v2\x13.tidegate.v1.TenantR\x06tenant\"3\n" +
 	"\x14DisableTenantRequest\x12\x1b\n" +

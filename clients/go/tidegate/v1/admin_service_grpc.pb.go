@@ -49,7 +49,7 @@ const (
 //
 // A tenant admin may do what concerns the own tenant's users and keys, and see its usage, quotas and audit log; an operator may do
 // everything. Each change and its entry in the audit log take effect together or not at all. Routers follow changes of keys and disabled
-// tenants within a second, those of weights, quotas and prices within a few.
+// tenants within a second, those of weights, downgrades, quotas and prices within a few.
 //
 // Errors carry details as those of ChatService do. Every RPC may fail with these; what else there is, its comment lists:
 //   - INVALID_ARGUMENT: a field is missing, out of range or of the wrong form (FIELD_INVALID), or the message is too large or unreadable
@@ -384,7 +384,7 @@ type AdminService_WatchQueuesClient = grpc.ServerStreamingClient[WatchQueuesResp
 //
 // A tenant admin may do what concerns the own tenant's users and keys, and see its usage, quotas and audit log; an operator may do
 // everything. Each change and its entry in the audit log take effect together or not at all. Routers follow changes of keys and disabled
-// tenants within a second, those of weights, quotas and prices within a few.
+// tenants within a second, those of weights, downgrades, quotas and prices within a few.
 //
 // Errors carry details as those of ChatService do. Every RPC may fail with these; what else there is, its comment lists:
 //   - INVALID_ARGUMENT: a field is missing, out of range or of the wrong form (FIELD_INVALID), or the message is too large or unreadable

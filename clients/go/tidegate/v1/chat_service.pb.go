@@ -602,7 +602,9 @@ type CompleteResponse struct {
 	// Log probabilities of its tokens, when asked for.
 	Logprobs []*TokenLogprob `protobuf:"bytes,5,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
 	// Its tool calls, when finish_reason is FINISH_REASON_TOOL_CALLS; calls that are not whole are left out.
-	ToolCalls     []*ToolCall `protobuf:"bytes,6,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	ToolCalls []*ToolCall `protobuf:"bytes,6,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// Set when a smaller model answered than the one asked for.
+	Degraded      *Degraded `protobuf:"bytes,7,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -675,6 +677,13 @@ func (x *CompleteResponse) GetLogprobs() []*TokenLogprob {
 func (x *CompleteResponse) GetToolCalls() []*ToolCall {
 	if x != nil {
 		return x.ToolCalls
+	}
+	return nil
+}
+
+func (x *CompleteResponse) GetDegraded() *Degraded {
+	if x != nil {
+		return x.Degraded
 	}
 	return nil
 }
@@ -936,7 +945,7 @@ const file_tidegate_v1_chat_service_proto_rawDesc = "" +
 	"\x06events\x18\x01 \x03(\v2\x12.tidegate.v1.EventR\x06events\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"<\n" +
 	"\x0fCompleteRequest\x12)\n" +
-	"\x04spec\x18\x01 \x01(\v2\x15.tidegate.v1.TurnSpecR\x04spec\"\xad\x02\n" +
+	"\x04spec\x18\x01 \x01(\v2\x15.tidegate.v1.TurnSpecR\x04spec\"\xe0\x02\n" +
 	"\x10CompleteResponse\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12>\n" +
 	"\rfinish_reason\x18\x02 \x01(\x0e2\x19.tidegate.v1.FinishReasonR\ffinishReason\x12(\n" +
@@ -944,7 +953,8 @@ const file_tidegate_v1_chat_service_proto_rawDesc = "" +
 	"\astarted\x18\x04 \x01(\v2\x14.tidegate.v1.StartedR\astarted\x125\n" +
 	"\blogprobs\x18\x05 \x03(\v2\x19.tidegate.v1.TokenLogprobR\blogprobs\x124\n" +
 	"\n" +
-	"tool_calls\x18\x06 \x03(\v2\x15.tidegate.v1.ToolCallR\ttoolCalls\":\n" +
+	"tool_calls\x18\x06 \x03(\v2\x15.tidegate.v1.ToolCallR\ttoolCalls\x121\n" +
+	"\bdegraded\x18\a \x01(\v2\x15.tidegate.v1.DegradedR\bdegraded\":\n" +
 	"\rStreamRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.tidegate.v1.TurnSpecR\x04spec\"<\n" +
 	"\x0eStreamResponse\x12*\n" +
@@ -1002,9 +1012,10 @@ var file_tidegate_v1_chat_service_proto_goTypes = []any{
 	(*Started)(nil),             // 20: tidegate.v1.Started
 	(*TokenLogprob)(nil),        // 21: tidegate.v1.TokenLogprob
 	(*ToolCall)(nil),            // 22: tidegate.v1.ToolCall
-	(*Message)(nil),             // 23: tidegate.v1.Message
-	(*Tool)(nil),                // 24: tidegate.v1.Tool
-	(*ToolChoice)(nil),          // 25: tidegate.v1.ToolChoice
+	(*Degraded)(nil),            // 23: tidegate.v1.Degraded
+	(*Message)(nil),             // 24: tidegate.v1.Message
+	(*Tool)(nil),                // 25: tidegate.v1.Tool
+	(*ToolChoice)(nil),          // 26: tidegate.v1.ToolChoice
 }
 var file_tidegate_v1_chat_service_proto_depIdxs = []int32{
 	1,  // 0: tidegate.v1.ConverseRequest.setup:type_name -> tidegate.v1.Setup
@@ -1023,24 +1034,25 @@ var file_tidegate_v1_chat_service_proto_depIdxs = []int32{
 	20, // 13: tidegate.v1.CompleteResponse.started:type_name -> tidegate.v1.Started
 	21, // 14: tidegate.v1.CompleteResponse.logprobs:type_name -> tidegate.v1.TokenLogprob
 	22, // 15: tidegate.v1.CompleteResponse.tool_calls:type_name -> tidegate.v1.ToolCall
-	16, // 16: tidegate.v1.StreamRequest.spec:type_name -> tidegate.v1.TurnSpec
-	17, // 17: tidegate.v1.StreamResponse.events:type_name -> tidegate.v1.Event
-	23, // 18: tidegate.v1.CountTokensRequest.messages:type_name -> tidegate.v1.Message
-	24, // 19: tidegate.v1.CountTokensRequest.tools:type_name -> tidegate.v1.Tool
-	25, // 20: tidegate.v1.CountTokensRequest.tool_choice:type_name -> tidegate.v1.ToolChoice
-	0,  // 21: tidegate.v1.ChatService.Converse:input_type -> tidegate.v1.ConverseRequest
-	8,  // 22: tidegate.v1.ChatService.Complete:input_type -> tidegate.v1.CompleteRequest
-	10, // 23: tidegate.v1.ChatService.Stream:input_type -> tidegate.v1.StreamRequest
-	12, // 24: tidegate.v1.ChatService.CountTokens:input_type -> tidegate.v1.CountTokensRequest
-	7,  // 25: tidegate.v1.ChatService.Converse:output_type -> tidegate.v1.ConverseResponse
-	9,  // 26: tidegate.v1.ChatService.Complete:output_type -> tidegate.v1.CompleteResponse
-	11, // 27: tidegate.v1.ChatService.Stream:output_type -> tidegate.v1.StreamResponse
-	13, // 28: tidegate.v1.ChatService.CountTokens:output_type -> tidegate.v1.CountTokensResponse
-	25, // [25:29] is the sub-list for method output_type
-	21, // [21:25] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	23, // 16: tidegate.v1.CompleteResponse.degraded:type_name -> tidegate.v1.Degraded
+	16, // 17: tidegate.v1.StreamRequest.spec:type_name -> tidegate.v1.TurnSpec
+	17, // 18: tidegate.v1.StreamResponse.events:type_name -> tidegate.v1.Event
+	24, // 19: tidegate.v1.CountTokensRequest.messages:type_name -> tidegate.v1.Message
+	25, // 20: tidegate.v1.CountTokensRequest.tools:type_name -> tidegate.v1.Tool
+	26, // 21: tidegate.v1.CountTokensRequest.tool_choice:type_name -> tidegate.v1.ToolChoice
+	0,  // 22: tidegate.v1.ChatService.Converse:input_type -> tidegate.v1.ConverseRequest
+	8,  // 23: tidegate.v1.ChatService.Complete:input_type -> tidegate.v1.CompleteRequest
+	10, // 24: tidegate.v1.ChatService.Stream:input_type -> tidegate.v1.StreamRequest
+	12, // 25: tidegate.v1.ChatService.CountTokens:input_type -> tidegate.v1.CountTokensRequest
+	7,  // 26: tidegate.v1.ChatService.Converse:output_type -> tidegate.v1.ConverseResponse
+	9,  // 27: tidegate.v1.ChatService.Complete:output_type -> tidegate.v1.CompleteResponse
+	11, // 28: tidegate.v1.ChatService.Stream:output_type -> tidegate.v1.StreamResponse
+	13, // 29: tidegate.v1.ChatService.CountTokens:output_type -> tidegate.v1.CountTokensResponse
+	26, // [26:30] is the sub-list for method output_type
+	22, // [22:26] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_tidegate_v1_chat_service_proto_init() }

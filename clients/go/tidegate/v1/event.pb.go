@@ -329,7 +329,7 @@ type Event_Moderation struct {
 }
 
 type Event_Degraded struct {
-	// Another model answers than the one asked for.
+	// A smaller model answers than the one asked for. Before the first `queued` and `started`.
 	Degraded *Degraded `protobuf:"bytes,10,opt,name=degraded,proto3,oneof"`
 }
 
@@ -982,14 +982,15 @@ func (x *Moderation) GetBlocked() bool {
 	return false
 }
 
-// Degraded says that another model answers, and why.
+// Degraded says that a smaller model answers, and why. It is what the turn costs. Tenants may forbid it.
 type Degraded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Model that was asked for.
+	// Model that was asked for, or that the router chose for an alias.
 	FromModel string `protobuf:"bytes,1,opt,name=from_model,json=fromModel,proto3" json:"from_model,omitempty"`
 	// Model that answers.
 	ToModel string `protobuf:"bytes,2,opt,name=to_model,json=toModel,proto3" json:"to_model,omitempty"`
-	// Reason, UPPER_SNAKE.
+	// SATURATED: the wait would have been longer than the model's SLO allows. Else the error with which the turn would have failed, as
+	// NO_WORKER, QUEUE_FULL or DEADLINE_UNREACHABLE.
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -150,7 +150,7 @@ const (
 	Priority_PRIORITY_INTERACTIVE Priority = 1
 	// Passed by interactive turns that come within a few seconds after it.
 	Priority_PRIORITY_STANDARD Priority = 2
-	// Passed by interactive turns that come within a minute after it.
+	// Passed by interactive turns that come within a minute after it. Never answered by a smaller model than the one asked for: it waits.
 	Priority_PRIORITY_BATCH Priority = 3
 )
 
@@ -602,7 +602,8 @@ func (x *Sampling) GetMinP() float32 {
 // TurnSpec is all that defines a turn.
 type TurnSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Model name. Empty: the stream's or the router's default.
+	// Model name, or an alias of several models, of which the router chooses one for each turn; `started` tells which. Empty: the stream's or
+	// the router's default.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// The conversation so far, oldest first; at least one message.
 	Messages []*Message `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`

@@ -99,7 +99,7 @@ export type Event = Message<"tidegate.v1.Event"> & {
     case: "moderation";
   } | {
     /**
-     * Another model answers than the one asked for.
+     * A smaller model answers than the one asked for. Before the first `queued` and `started`.
      *
      * @generated from field: tidegate.v1.Degraded degraded = 10;
      */
@@ -489,13 +489,13 @@ export const ModerationSchema: GenMessage<Moderation> = /*@__PURE__*/
   messageDesc(file_tidegate_v1_event, 9);
 
 /**
- * Degraded says that another model answers, and why.
+ * Degraded says that a smaller model answers, and why. It is what the turn costs. Tenants may forbid it.
  *
  * @generated from message tidegate.v1.Degraded
  */
 export type Degraded = Message<"tidegate.v1.Degraded"> & {
   /**
-   * Model that was asked for.
+   * Model that was asked for, or that the router chose for an alias.
    *
    * @generated from field: string from_model = 1;
    */
@@ -509,7 +509,8 @@ export type Degraded = Message<"tidegate.v1.Degraded"> & {
   toModel: string;
 
   /**
-   * Reason, UPPER_SNAKE.
+   * SATURATED: the wait would have been longer than the model's SLO allows. Else the error with which the turn would have failed, as
+   * NO_WORKER, QUEUE_FULL or DEADLINE_UNREACHABLE.
    *
    * @generated from field: string reason = 3;
    */

@@ -245,7 +245,8 @@ export const SamplingSchema: GenMessage<Sampling> = /*@__PURE__*/
  */
 export type TurnSpec = Message$1<"tidegate.v1.TurnSpec"> & {
   /**
-   * Model name. Empty: the stream's or the router's default.
+   * Model name, or an alias of several models, of which the router chooses one for each turn; `started` tells which. Empty: the stream's or
+   * the router's default.
    *
    * @generated from field: string model = 1;
    */
@@ -531,7 +532,7 @@ export enum Priority {
   STANDARD = 2,
 
   /**
-   * Passed by interactive turns that come within a minute after it.
+   * Passed by interactive turns that come within a minute after it. Never answered by a smaller model than the one asked for: it waits.
    *
    * @generated from enum value: PRIORITY_BATCH = 3;
    */

@@ -109,8 +109,9 @@ class Chooser:
         return here
 
     def _list_below(self, model: Model, wish: Wish) -> Sequence[Model]:
-        """Smaller models that may answer. Nobody looks at the screen for a batch turn: it waits, or comes again."""
-        if wish.request.priority is Priority.BATCH or not self._consent.may_downgrade(wish.who.tenant):
+        """Smaller models that may answer: none for a batch turn, which nobody waits for, nor for a text or ids, made for one model."""
+        is_bound = wish.request.priority is Priority.BATCH or not wish.request.messages
+        if is_bound or not self._consent.may_downgrade(wish.who.tenant):
             return ()
         return [it for it in self._models.list_below(model) if wish.who.may_use(it.name)]
 

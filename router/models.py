@@ -98,7 +98,7 @@ class Models:
 
     def __init__(self, models: Sequence[Model], aliases: Sequence[Alias] = ()) -> None:
         self._models = {model.name: model for model in models}
-        self._default = models[0].name
+        self.default = models[0]
         named = {alias.name: tuple(self._models[name] for name in alias.models) for alias in aliases}
         self._asked = {name: Asked(name, them) for name, them in ({model.name: (model,) for model in models} | named).items()}
 
@@ -107,7 +107,7 @@ class Models:
 
     def find(self, name: str) -> Asked:
         """What a name stands for, an empty one for the default. Raises CallerError MODEL_UNKNOWN."""
-        asked = self._asked.get(name or self._default)
+        asked = self._asked.get(name or self.default.name)
         if asked is None:
             raise model_unknown()
         return asked

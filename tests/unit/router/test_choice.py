@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,16 @@ async def test_without_consent_nobody_goes_down(desk: Desk) -> None:
         assert await desk.told() == ("huge", None)
     desk.set_up("huge", up=False)
     assert await desk.refusal() == "NO_WORKER"
+
+
+@pytest.mark.parametrize("prompt", [{"text": "hi"}, {"input_ids": [5, 6]}])
+async def test_what_is_made_for_one_model_stays_with_it(desk: Desk, prompt: dict[str, Any]) -> None:
+    """A text without a chat template, and token ids: another model would read them otherwise."""
+    wish = replace(WISH, request=TurnRequest("", (), **prompt))
+    async with desk.busy("huge"):
+        assert await desk.told(wish=wish) == ("huge", None)
+    desk.set_up("huge", up=False)
+    assert await desk.refusal(wish=wish) == "NO_WORKER"
 
 
 async def test_rather_wait_below_than_not_be_served(desk: Desk) -> None:

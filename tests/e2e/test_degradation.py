@@ -22,14 +22,14 @@ FLAGSHIP = "qwen2.5-coder-0.5b"
 
 @asynccontextmanager
 async def pair() -> AsyncIterator[Router]:
-    """A router with both models, of which the flagship runs one turn at once, and the alias `auto`."""
+    """A router with both models, of which the flagship runs one turn at once and should not make anybody wait, and the alias `auto`."""
     folders = [await asyncio.to_thread(resolve, name) for name in (DEFAULT_MODEL, FLAGSHIP)]
     async with run_stack(StackOptions()) as small, run_stack(StackOptions(FLAGSHIP, engine={"max_num_seqs": "1"})) as flagship:
         models = [
             {"name": folder.name, "path": str(folder), "workers": [stack.worker]}
             for folder, stack in zip(folders, (small, flagship), strict=True)
         ]
-        models[1] |= {"smaller": models[0]["name"], "slo_ttft_s": 2.0}
+        models[1] |= {"smaller": models[0]["name"], "slo_ttft_s": 0.1}
         aliases = [{"name": "auto", "models": [model["name"] for model in models]}]
         async with run_router(folders[0], small.worker, flagship.worker, models=models, aliases=aliases) as router:
             yield router

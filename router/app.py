@@ -43,6 +43,7 @@ from router.store.terms import TermsStore
 from router.store.usage import UsageStore
 from router.telemetry import Metrics, Tracing
 from router.transport.admin_api import AdminService
+from router.transport.exchange.redis import RedisExchange
 from router.transport.grpc_api import ChatService
 from router.transport.health import SERVICE, Health
 from router.transport.http.door import HttpDoor
@@ -95,7 +96,9 @@ def build(config: Config) -> App:
         tracing=Tracing(provider),
         metrics=metrics,
     )
-    service = ChatService(pipeline, config.limits, config.timeouts, metrics)
+    redis = config.quota.redis.get_secret_value()
+    exchange = RedisExchange(redis, lease_s=config.resume.lease_s) if redis else None
+    service = ChatService(pipeline, config.limits, config.timeouts, config.resume, metrics, exchange=exchange)
     kserve = KServeService(pipeline=pipeline, models=models, health=health, limits=config.limits, timeouts=config.timeouts, metrics=metrics)
     reports = Reports(store.database, {model: pool.queue for model, pool in pools.items()})
     admin = AdminService(IdentityAdmin(store.database, identity.keys, time.time), TermsAdmin(store.database, time.time), reports)
@@ -108,7 +111,7 @@ def build(config: Config) -> App:
         registry=registry,
         metrics=metrics,
     )
-    return App(config, pools, store, identity, terms, counting, ledger, service, kserve, admin, http, health, provider, registry, executor)
+    return App(config, pools, store, identity, terms, counting, ledger, exchange, service, kserve, admin, http, health, provider, registry, executor)
 
 
 def take_change(health: Health, pools: Mapping[str, Pool]) -> None:
@@ -129,6 +132,7 @@ class App:
     terms: Terms
     counting: Counting
     ledger: Ledger
+    exchange: RedisExchange | None
     service: ChatService
     kserve: KServeService
     admin: AdminService
@@ -159,6 +163,8 @@ class App:
             await stack.enter_async_context(self.identity.running())
             await stack.enter_async_context(self.terms.running())
             await stack.enter_async_context(self.ledger.running())
+            if self.exchange:
+                await stack.enter_async_context(self.exchange)
             for pool in self.pools.values():
                 await stack.enter_async_context(pool.running())
             stack.push_async_callback(_cancel, _start(self.service.watch_streams()))

@@ -63,6 +63,19 @@ class Timeouts(Section):
     """Time running turns have when the router shuts down."""
 
 
+class Resume(Section):
+    """Streams whose callers may come back after a lost connection."""
+
+    longest_s: Seconds = 60.0
+    """Longest time that turns outlive their connection; a caller that asks for more gets this."""
+    max_bytes_per_stream: Annotated[int, Field(ge=2 * 1024 * 1024, strict=True)] = 4 * 1024 * 1024
+    """Sent frames that are kept for one stream; at least two of the largest."""
+    max_streams: Count = 1_000
+    """Streams that may be resumed, of all callers; further ones are served and cannot be."""
+    lease_s: Seconds = 5.0
+    """With several routers: one that has gone keeps its streams for this long."""
+
+
 class Telemetry(Section):
     """Where spans and metrics go."""
 
@@ -199,6 +212,7 @@ class Config(Section):
     aliases: tuple[Alias, ...] = ()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
+    resume: Resume = Resume()
     telemetry: Telemetry = Telemetry()
     store: Store = Field(default_factory=Store)
     auth: Auth = Auth()

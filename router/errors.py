@@ -22,6 +22,8 @@ class Code(Enum):
     FAILED_PRECONDITION = "FAILED_PRECONDITION"
     UNIMPLEMENTED = "UNIMPLEMENTED"
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    ABORTED = "ABORTED"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
     UNAVAILABLE = "UNAVAILABLE"
     INTERNAL = "INTERNAL"
 
@@ -138,6 +140,35 @@ def too_many_connections(limit: int) -> RouterError:
 def reader_too_slow() -> CallerError:
     """The caller has not read its events for too long."""
     return CallerError(Code.RESOURCE_EXHAUSTED, "READER_TOO_SLOW", "events were not read in time; the stream is closed")
+
+
+def stream_unknown() -> CallerError:
+    """No stream of this caller can be taken up by this id: it was never one, ended long ago, or is another caller's."""
+    text = "no stream that can be resumed has this id; start a new one"
+    return CallerError(Code.NOT_FOUND, "STREAM_UNKNOWN", text, violations=(Violation("setup.resume.stream_id", text),))
+
+
+def resume_gap() -> CallerError:
+    """The stream cannot go on behind this frame: what followed it is held no more, or was never sent."""
+    text = "the frames that followed this one are not held; start a new stream"
+    return CallerError(Code.OUT_OF_RANGE, "RESUME_GAP", text, violations=(Violation("setup.resume.after_sequence", text),))
+
+
+def resume_unavailable() -> RouterError:
+    """The stream may be at another router, which cannot be asked now."""
+    return RouterError(Code.UNAVAILABLE, "RESUME_UNAVAILABLE", "the stream cannot be taken up now", retry_after_s=1.0)
+
+
+def router_lost() -> RouterError:
+    """The router that ran the turn is gone."""
+    return RouterError(
+        Code.UNAVAILABLE, "ROUTER_LOST", "the router that ran the turn was lost; the answer is incomplete", retry_after_s=1.0
+    )
+
+
+def stream_taken() -> CallerError:
+    """Another connection of the same caller has taken the stream up."""
+    return CallerError(Code.ABORTED, "STREAM_TAKEN", "another connection has resumed this stream")
 
 
 def no_worker() -> WorkerError:

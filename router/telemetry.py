@@ -44,6 +44,8 @@ class Metrics:
             "tidegate_downgrading", "Whether a smaller model answers turns that would wait for too long", ["model"], registry=registry
         )
         self.streams = Gauge("tidegate_streams", "Open streams of callers", registry=registry)
+        self.resumed_streams = Counter("tidegate_resumed_streams", "Streams taken up again by their callers", registry=registry)
+        self.detached_streams = Gauge("tidegate_detached_streams", "Streams that wait for their callers to come back", registry=registry)
         self.worker_up = Gauge("tidegate_worker_up", "Whether a worker's lane is open", ["worker"], registry=registry)
         self.worker_load = Gauge("tidegate_worker_load", "A worker's own figures", ["worker", "figure"], registry=registry)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from tidegate.v1 import event_pb2
 from tidegate.v1.chat_service_pb2 import (
     CompleteRequest,
     CompleteResponse,
@@ -21,46 +18,41 @@ from tidegate.v1.chat_service_pb2 import (
 )
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceServicer
 
-from router.config import Limits, Timeouts
-from router.errors import TidegateError, describe_fault, draining, internal, reader_too_slow
+from router.config import Limits, Resume, Timeouts
+from router.errors import draining
 from router.pipeline import Pipeline
 from router.telemetry import Metrics
+from router.transport.exchange.redis import RedisExchange
 from router.transport.outbox import Outbox
-from router.transport.requests import current_call, read_prompt, read_turn, readable
-from router.transport.session import Session, cancel_turn
+from router.transport.requests import current_call, current_principal, read_prompt, read_turn, readable
+from router.transport.session import cancel_turn
 from router.transport.single import Collector, Relay
+from router.transport.streams import Streams
 from router.transport.writer import Context, Writer
-
-log = logging.getLogger("tidegate.transport")
 
 
 class ChatService(ChatServiceServicer):
     """The public service."""
 
-    def __init__(self, pipeline: Pipeline, limits: Limits, timeouts: Timeouts, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        limits: Limits,
+        timeouts: Timeouts,
+        resume: Resume,
+        metrics: Metrics,
+        *,
+        exchange: RedisExchange | None,
+    ) -> None:
+        """`exchange` is what this router shares streams with others by, which run beside it."""
         self._pipeline = pipeline
-        self._limits = limits
-        self._timeouts = timeouts
-        self._metrics = metrics
-        self._writers: dict[Session, Writer] = {}
+        self._streams = Streams(pipeline, limits, timeouts, resume, metrics, exchange=exchange)
         self._single_turns: set[asyncio.Task[Any]] = set()
         self._draining = False
 
     async def Converse(self, request_iterator: AsyncIterator[ConverseRequest], context: Context) -> None:
-        self._refuse_when_draining()
-        session = Session(current_call(), self._pipeline, self._limits)
-        writer = self._writers[session] = Writer(context)
-        reader = asyncio.create_task(_read(session, request_iterator))
-        self._metrics.streams.inc()
-        try:
-            await writer.send_all(session.outbox)
-            if session.fault is not None:
-                raise session.fault
-        finally:
-            self._metrics.streams.dec()
-            del self._writers[session]
-            reader.cancel()
-            await session.close()
+        who = current_principal()
+        await self._streams.serve(request_iterator, context, (who.tenant, who.user))
 
     async def Stream(self, request: StreamRequest, context: Context) -> None:
         answer = Relay(Outbox(StreamResponse, current_call().request_id))
@@ -83,28 +75,19 @@ class ChatService(ChatServiceServicer):
     async def drain(self, grace_s: float) -> None:
         """Takes no more turns, lets the running ones finish for `grace_s` seconds, then ends them as failed."""
         self._draining = True
-        for session in list(self._writers):
-            session.announce_end(grace_s)
-        running = {writer.task for writer in self._writers.values()} | self._single_turns
-        if running:
-            await asyncio.wait(running, timeout=grace_s)
-        for session in list(self._writers):
-            session.cancel_turns(draining())
+        self._streams.announce_end(grace_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while running := self._streams.tasks | self._single_turns:
+                    await asyncio.wait(running)
+        self._streams.cancel_turns(draining())
         for turn in self._single_turns:
             cancel_turn(turn, draining())
+        await self._streams.close()
 
     async def watch_streams(self) -> None:
         """A task: sends heartbeats on quiet streams and ends those whose caller does not read."""
-        limits = self._timeouts
-        while True:
-            await asyncio.sleep(min(1.0, limits.heartbeat_s / 4, limits.slow_reader_s / 4))
-            for session, writer in list(self._writers.items()):
-                quiet = time.monotonic() - writer.changed
-                if writer.writing and quiet > limits.slow_reader_s:
-                    session.fail(reader_too_slow())
-                    writer.interrupt(reader_too_slow())
-                elif not writer.writing and quiet > limits.heartbeat_s:
-                    session.outbox.put_stream_event(heartbeat=event_pb2.Heartbeat())
+        await self._streams.watch()
 
     @asynccontextmanager
     async def _single_turn(self, request: StreamRequest | CompleteRequest, answer: Relay | Collector) -> AsyncIterator[asyncio.Task[None]]:
@@ -125,16 +108,3 @@ class ChatService(ChatServiceServicer):
     def _refuse_when_draining(self) -> None:
         if self._draining:
             raise draining()
-
-
-async def _read(session: Session, requests: AsyncIterator[ConverseRequest]) -> None:
-    """A stream's reading task."""
-    try:
-        async for request in requests:
-            session.receive(readable(request))
-        session.finish_input()
-    except TidegateError as error:
-        session.fail(error)
-    except Exception as error:
-        log.error("reading a stream failed; request %s: %s", current_call().request_id, describe_fault(error))
-        session.fail(internal())

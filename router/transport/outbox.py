@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -36,7 +36,8 @@ STREAM = 0
 class Outbox(Generic[Frame]):
     """Collects events and hands them out as frames."""
 
-    def __init__(self, frame_type: type[Frame], request_id: str) -> None:
+    def __init__(self, frame_type: type[Frame], request_id: str, sequences: Mapping[int, int] | None = None) -> None:
+        """`sequences` are the numbers of the last events of turns that were told of before."""
         self._frame_type = frame_type
         self._request_id = request_id
         self._frame = frame_type()
@@ -44,7 +45,7 @@ class Outbox(Generic[Frame]):
         self._sealed: deque[Frame] = deque()
         self._texts: list[tuple[pb.Event, int, list[str]]] = []
         self._open_texts: dict[int, tuple[int, list[str]]] = {}
-        self._sequences: defaultdict[int, int] = defaultdict(int)
+        self._sequences: defaultdict[int, int] = defaultdict(int, sequences or {})
         self._news = asyncio.Event()
         self._closed = False
 
@@ -70,14 +71,31 @@ class Outbox(Generic[Frame]):
             self._add(STREAM).MergeFrom(pb.Event(**event))
             self._news.set()
 
+    def pass_on(self, event: pb.Event) -> None:
+        """Adds a turn's event as another router made it, under a number of its own. Ignored once closed."""
+        if self._closed:
+            return
+        self._open_texts.pop(event.turn, None)
+        copy = self._add(event.turn)
+        sequence = copy.sequence
+        copy.MergeFrom(event)
+        copy.sequence = sequence
+        self._news.set()
+
     async def take(self) -> Frame | None:
         """The next frame, waiting for one; None when closed and empty."""
-        while not (self._sealed or self._frame.events):
+        while (frame := self.pop()) is None:
             if self._closed:
                 return None
             await self._news.wait()
             self._news.clear()
+        return frame
+
+    def pop(self) -> Frame | None:
+        """The next frame, None while there is none."""
         if not self._sealed:
+            if not self._frame.events:
+                return None
             self._seal()
         return self._sealed.popleft()
 
@@ -89,6 +107,10 @@ class Outbox(Generic[Frame]):
         """Nothing more comes; `take` gives what is there, then None."""
         self._closed = True
         self._news.set()
+
+    def reopen(self) -> None:
+        """More comes after all."""
+        self._closed = False
 
     def _put_text(self, turn: int, text: str) -> None:
         """Pieces are joined when the frame leaves: to join them here would copy a growing text for every token."""

@@ -35,7 +35,10 @@ class Unreadable:
 
 
 class ReadingInterceptor(grpc.aio.ServerInterceptor):
-    """Replaces each method's deserialiser: gRPC answers a message it cannot read with INTERNAL, or with the decoder's own words."""
+    """Replaces each method's deserialiser: gRPC answers a message it cannot read with INTERNAL, or with the decoder's own words.
+
+    Its serialiser too: frames of a stream that may be resumed come serialised, since they are kept so.
+    """
 
     def __init__(self, max_message_bytes: int) -> None:
         self._max_bytes = max_message_bytes
@@ -44,7 +47,8 @@ class ReadingInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(_READ):
             return handler
-        return handler._replace(request_deserializer=self._tolerant(handler.request_deserializer))
+        reader, writer = self._tolerant(handler.request_deserializer), _sparing(handler.response_serializer)
+        return handler._replace(request_deserializer=reader, response_serializer=writer)
 
     def _tolerant(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         def read(data: bytes) -> Any:
@@ -58,6 +62,13 @@ class ReadingInterceptor(grpc.aio.ServerInterceptor):
                 return Unreadable(protocol_violated("MESSAGE_UNREADABLE", "message", text))
 
         return read
+
+
+def _sparing(serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def write(response: Any) -> bytes:
+        return response if isinstance(response, bytes) else serialise(response)
+
+    return write
 
 
 def readable(request: Any) -> Any:

@@ -35,6 +35,10 @@ class WaitingTurns:
     def __contains__(self, turn: int) -> bool:
         return turn in self._turns
 
+    def wants(self, turn: int, results: Sequence[Message]) -> bool:
+        """Whether any of these is for a call of a turn that waits."""
+        return any(result.tool_call_id in self._turns[turn].calls for result in results)
+
     def watch(self, turn: int, request: TurnRequest, sink: Sink) -> Sink:
         """The sink for a turn that may call tools: the turn waits here before its `finished` is passed on."""
         answer = Gathered()

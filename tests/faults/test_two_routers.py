@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import pytest
@@ -15,38 +13,14 @@ from tidegate.errors import from_rpc_error
 from tidegate.v1.chat_service_pb2 import CompleteRequest
 from tidegate.v1.turn_pb2 import TurnSpec
 
-from tests.bench.postgres import migrated_database
-from tests.bench.router import Router, run_router
+from tests.bench.pair import pair
+from tests.bench.router import Router
 from tests.bench.tenants import bearer, entries, limit, make_key, revoke
 from tests.bench.waiting import until
 from tests.bench.whole import ask
 from tests.bench.worker import Worker
-from tests.unit.router.quota.redis_server import RedisServer
 
 pytestmark = pytest.mark.slow  # real servers, and bounds in real time
-
-
-PATIENT_S = 5.0
-"""A deadline for tests that are not about deadlines."""
-
-
-@asynccontextmanager
-async def pair(folder: Path, worker: Worker, **quota: object) -> AsyncIterator[tuple[Router, Router, RedisServer]]:
-    """Two routers that share everything that routers share, the pepper too."""
-    async with AsyncExitStack() as stack:
-        shared = stack.enter_context(TemporaryDirectory(dir="/tmp"))
-        redis = RedisServer(Path(shared))
-        stack.callback(redis.kill)
-        await stack.enter_async_context(worker.running())
-        dsn = await stack.enter_async_context(migrated_database())
-        section = {"redis": redis.url, "routers": 2, "redis_deadline_s": PATIENT_S, **quota}
-        routers = []
-        for name in ("one", "two"):
-            (Path(shared) / name).mkdir()
-            (Path(shared) / name / "pepper").write_bytes(b"p" * 48)
-            store = {"folder": f"{shared}/{name}", "dsn": dsn}
-            routers.append(await stack.enter_async_context(run_router(folder, worker.address, store=store, quota=section)))
-        yield routers[0], routers[1], redis
 
 
 async def outcome(router: Router, key: str, tokens: int = 2) -> str:

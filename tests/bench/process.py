@@ -1,0 +1,74 @@
+"""A router in a process of its own, for tests that kill or stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
+
+PROGRAM = """
+import json, sys, uvloop
+from router.__main__ import serve
+from router.config import read_config
+uvloop.run(serve(read_config(json.loads(sys.argv[1]))))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterProcess:
+    """A running router and its target, host:port."""
+
+    process: asyncio.subprocess.Process
+    target: str
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal."""
+        self.process.send_signal(number)
+
+    @asynccontextmanager
+    async def stub(self) -> AsyncIterator[ChatServiceStub]:
+        """The bare generated stub."""
+        async with grpc.aio.insecure_channel(self.target) as channel:
+            yield ChatServiceStub(channel)  # type: ignore[no-untyped-call]
+
+
+@asynccontextmanager
+async def run_process(values: dict[str, Any]) -> AsyncIterator[RouterProcess]:
+    """Runs a router until left, by this configuration; its model `test` is served when this yields."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        json.dumps(values),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment,
+    )
+    try:
+        assert process.stdout is not None
+        target = (await process.stdout.readline()).decode().split()[3].rstrip(",")
+        async with grpc.aio.insecure_channel(target) as channel:
+            await _served(HealthStub(channel))
+        yield RouterProcess(process, target)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def _served(health: Any) -> None:
+    async for response in health.Watch(HealthCheckRequest(service="model/test"), timeout=10):
+        if response.status == HealthCheckResponse.SERVING:
+            return

@@ -1,0 +1,43 @@
+"""Connections that are lost on the way: whoever resumes its stream gets each answer whole and once, wherever the wire was cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tidegate.v1.turn_pb2 import TurnSpec
+
+from tests.bench.cutting import connected, digest, digests, talk_through_cuts
+from tests.bench.proxy import Proxy
+from tests.bench.resuming import ResumingCaller
+from tests.bench.whole import ask, run_bench
+from tests.bench.worker import Worker
+
+ANSWER = [f"{at:04} {'é' * (at % 5)} " for at in range(180)]
+SPEC = TurnSpec(messages=[ask()], max_output_tokens=2040)
+
+
+@pytest.mark.parametrize("cuts", [20, pytest.param(200, marks=pytest.mark.slow)])
+async def test_a_stream_survives_cuts_at_random_points(chatml: Path, cuts: int) -> None:
+    """Two turns run at a time; the wire is cut after random numbers of bytes, between frames and within them."""
+    worker = Worker(chatml, ANSWER, step_s=0.0)
+    async with run_bench(chatml, worker, resume={"longest_s": 5.0}) as router, Proxy(router.target).running() as proxy:
+        caller = await talk_through_cuts([proxy], cuts, SPEC)
+        assert worker.calls == len(caller.starts)
+    assert digests(caller) == {digest("".join(ANSWER))}
+
+
+async def test_a_frozen_connection_is_taken_over(chatml: Path) -> None:
+    """The cable is pulled: neither side hears anything, and the caller goes on over another one while the old stands."""
+    worker = Worker(chatml, ANSWER)
+    async with run_bench(chatml, worker) as router, Proxy(router.target).running() as proxy:
+        caller = ResumingCaller(5)
+        async with connected(caller, proxy.address):
+            await caller.start(SPEC)
+            while not caller.texts[1]:
+                await caller.read()
+            proxy.freeze()
+            async with connected(caller, router.target):
+                await caller.read_until_ended(1)
+            proxy.thaw()
+    assert caller.texts[1] == "".join(ANSWER)

@@ -1,0 +1,258 @@
+"""Streams that are resumed at another router, through a real Redis: nothing is lost or told twice, and turns run once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import cycle
+from pathlib import Path
+
+import grpc
+import pytest
+from redis.asyncio import Redis
+from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest
+from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED
+from tidegate.v1.turn_pb2 import TurnSpec
+
+from tests.bench.cutting import digest, digests, talk_through_cuts
+from tests.bench.pair import pair, run_site
+from tests.bench.proxy import Proxy
+from tests.bench.resuming import ResumingCaller, end_of
+from tests.bench.router import Router
+from tests.bench.tenants import bearer, make_key
+from tests.bench.waiting import until
+from tests.bench.whole import ask, is_idle
+from tests.bench.worker import Stall, Wait, Worker
+from tests.unit.router.quota.redis_server import RedisServer
+
+KEEP = {"longest_s": 5.0, "lease_s": 1.0}
+ANSWER = [f"{at:04} {'é' * (at % 5)} " for at in range(180)]
+PIECES = [f"{at:02} " for at in range(20)]
+SPEC = TurnSpec(messages=[ask()], max_output_tokens=60)
+ENDLESS = TurnSpec(messages=[ask()], max_output_tokens=2000)
+
+
+async def test_a_stream_moves_behind_every_frame(chatml: Path) -> None:
+    """After each frame its caller comes back to the other router: the text comes whole and once, from one run of the turn."""
+    worker = Worker(chatml, [*PIECES, Stall(0.1), *PIECES], step_s=0.005)
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
+        caller, stubs = ResumingCaller(5), cycle((first, second))
+        await caller.connect(next(stubs))
+        await caller.start(TurnSpec(messages=[ask()], max_output_tokens=120))
+        while 1 not in caller.ended:
+            last = caller.sequence
+            while caller.sequence == last:
+                await caller.read()
+            if 1 not in caller.ended:
+                caller.cut()
+                await caller.connect(next(stubs))
+        caller.cut()
+        assert caller.texts[1] == "".join(PIECES) * 2
+        assert worker.calls == 1
+        assert caller.connections > 5
+        await until(lambda: is_idle(one, worker) and is_idle(two))
+
+
+@pytest.mark.slow
+async def test_a_stream_survives_cuts_and_moves(chatml: Path) -> None:
+    """The wire is cut at a hundred random points, and each time the caller comes back to the other router."""
+    worker = Worker(chatml, ANSWER, step_s=0.0)
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _):
+        async with Proxy(one.target).running() as first, Proxy(two.target).running() as second:
+            caller = await talk_through_cuts([first, second], 100, TurnSpec(messages=[ask()], max_output_tokens=2040))
+        await until(lambda: is_idle(one, worker) and is_idle(two))
+        assert worker.calls == len(caller.starts)
+    assert digests(caller) == {digest("".join(ANSWER))}
+
+
+@asynccontextmanager
+async def away_from_home(worker: Worker, one: Router, two: Router, spec: TurnSpec) -> AsyncIterator[ResumingCaller]:
+    """A caller whose turn runs at the first router, and who has come to the second."""
+    caller = ResumingCaller(5)
+    async with one.stub() as stub:
+        await caller.connect(stub)
+        await caller.start(spec)
+        while not caller.texts[1]:
+            await caller.read()
+    async with two.stub() as stub:
+        await caller.connect(stub)
+        await caller.read()
+        yield caller
+        caller.cut()
+
+
+async def test_turns_stay_and_new_ones_start_where_the_caller_is(chatml: Path) -> None:
+    """A cancel reaches the turn that stayed; it frees its engine, and its end is told as any other's."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens)
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), away_from_home(worker, one, two, ENDLESS) as caller:
+        new = await caller.start(TurnSpec(messages=[ask()], max_output_tokens=500))
+        await until(lambda: two.turns_in_lanes() == 1)
+        assert one.turns_in_lanes() == 1
+        await caller.send(ConverseRequest(cancel=CancelTurn(turn=1)))
+        await caller.read_until_ended(1)
+        assert caller.ended[1].finished.finish_reason == FINISH_REASON_CANCELLED
+        assert one.turns_in_lanes() == 0
+        await caller.read_until_ended(new)
+        assert caller.texts[new] == "a" * 500
+        await caller.half_close()
+        assert not await caller.read()
+
+
+async def test_a_caller_that_does_not_come_back_frees_both_routers(chatml: Path) -> None:
+    """The turn that stayed is cancelled when its stream's time is over elsewhere, and Redis forgets the stream."""
+    worker = Worker(chatml, ["a", Wait(1000)])
+    async with pair(chatml, worker, resume={"longest_s": 0.3}) as (one, two, redis):
+        async with away_from_home(worker, one, two, SPEC):
+            pass
+        await until(lambda: worker.engine.cancelled == 1)
+        await until(lambda: is_idle(one, worker) and is_idle(two))
+        await until_forgotten(redis)
+
+
+async def until_forgotten(redis: RedisServer) -> None:
+    """Redis holds nothing of any stream."""
+    deadline = time.monotonic() + 10
+    async with Redis.from_url(redis.url) as admin:
+        while keys := [*await admin.keys("tidegate:stream:*"), *await admin.keys("tidegate:rest:*")]:
+            assert time.monotonic() < deadline, keys
+            await asyncio.sleep(0.02)
+
+
+async def test_the_old_connection_ends_when_its_stream_moves(chatml: Path) -> None:
+    """The router that is left had not noticed that the caller was gone."""
+    worker = Worker(chatml, lambda _: ["a"] * 2000)
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
+        caller = ResumingCaller(5)
+        await caller.connect(first)
+        await caller.start(ENDLESS)
+        while not caller.texts[1]:
+            await caller.read()
+        old = caller.call
+        await caller.connect(second)
+        error = await end_of(old)
+        assert error is not None
+        assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "STREAM_TAKEN")
+        while len(caller.texts[1]) < 200:
+            await caller.read()
+        await caller.send(ConverseRequest(cancel=CancelTurn(turn=1)))
+        await caller.read_until_ended(1)
+        caller.cut()
+
+
+async def test_a_router_that_stops_leaves_what_was_missed(chatml: Path) -> None:
+    """The caller is lost, the turn ends during the drain, the router goes: another one gives the whole answer."""
+    worker, caller = Worker(chatml, PIECES, step_s=0.005), ResumingCaller(5)
+    async with run_site(chatml, worker, resume=KEEP) as site, site.router("two") as two:
+        async with site.router("one") as one, one.stub() as stub:
+            await caller.connect(stub)
+            await caller.start(SPEC)
+            while not caller.texts[1]:
+                await caller.read()
+            caller.cut()
+        async with two.stub() as stub:
+            await caller.connect(stub)
+            await caller.read_until_ended(1)
+            caller.cut()
+    assert caller.texts[1] == "".join(PIECES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_router_that_is_gone_leaves_what_it_logged(chatml: Path, end: signal.Signals) -> None:
+    """What a caller missed comes from another router, whole turns whole; the turn that ran fails, and the stream takes new ones.
+
+    A router that had only stopped finds that it has lost the stream, and frees the engine.
+    """
+    worker = Worker(chatml, lambda request: PIECES if request.max_new_tokens == 60 else ["a", Wait(1000)])
+    caller = ResumingCaller(5)
+    async with run_site(chatml, worker, resume=KEEP) as site, site.router("two") as two, site.process("one") as one:
+        async with one.stub() as stub:
+            await caller.connect(stub)
+            await caller.read()
+            whole, cut = await caller.start(SPEC), await caller.start(ENDLESS)
+            await until(lambda: worker.calls == 2)
+            await asyncio.sleep(0.3)  # its log is behind
+            one.send(end)
+            async with two.stub() as other:
+                await caller.connect(other)
+                await caller.read_until_ended(whole, cut)
+                new = await caller.start(SPEC)
+                await caller.read_until_ended(new)
+                caller.cut()
+        if end is signal.SIGSTOP:
+            one.send(signal.SIGCONT)
+        await until(lambda: worker.engine.cancelled == 1)
+    assert caller.texts[whole] == caller.texts[new] == "".join(PIECES)
+    assert "ROUTER_LOST" in str(caller.ended[cut].failed.status)
+    assert caller.texts[cut]
+
+
+async def test_a_stream_survives_a_redis_that_forgets(chatml: Path) -> None:
+    """It goes on at home as if nothing were, is written again, and can move then."""
+    worker = Worker(chatml, ["a"] * 1000)
+    async with pair(chatml, worker, resume=KEEP) as (one, two, redis), one.stub() as first, two.stub() as second:
+        caller = ResumingCaller(5)
+        await caller.connect(first)
+        await caller.start(ENDLESS)
+        while not caller.texts[1]:
+            await caller.read()
+        redis.restart()
+        while len(caller.texts[1]) < 300:
+            await caller.read()
+        caller.cut()
+        await until_known(redis)
+        await caller.connect(second)
+        await caller.read_until_ended(1)
+        caller.cut()
+    assert caller.texts[1] == "a" * 1000
+
+
+async def until_known(redis: RedisServer) -> None:
+    """Redis holds a stream."""
+    async with Redis.from_url(redis.url) as admin:
+        deadline = time.monotonic() + 10
+        while not await admin.keys("tidegate:stream:*"):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+
+async def test_without_redis_a_stream_stays_at_home(chatml: Path) -> None:
+    """There it is resumed as ever, and new ones are served; another router says that it cannot know."""
+    worker = Worker(chatml, ["a"] * 1000)
+    async with pair(chatml, worker, resume=KEEP, redis_away="share") as (one, two, redis), one.stub() as first, two.stub() as second:
+        caller, stray = ResumingCaller(5), ResumingCaller(5)
+        await caller.connect(first)
+        await caller.start(ENDLESS)
+        while not caller.texts[1]:
+            await caller.read()
+        redis.kill()
+        caller.cut()
+        stray.ready = caller.ready
+        await stray.connect(second)
+        error = await end_of(stray.call)
+        assert error is not None
+        assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESUME_UNAVAILABLE")
+        await caller.connect(first)
+        await caller.read_until_ended(1)
+        caller.cut()
+        redis.start()
+    assert caller.texts[1] == "a" * 1000
+
+
+async def test_nobody_else_has_a_stream_move(chatml: Path) -> None:
+    """Another user that knows the id is told that there is no such stream, and it does not move."""
+    async with pair(chatml, Worker(chatml), resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
+        caller, thief = ResumingCaller(5), ResumingCaller(5)
+        await caller.connect(first, metadata=bearer(await make_key(one, "acme", "ann")))
+        await caller.read()
+        thief.ready = caller.ready
+        await thief.connect(second, metadata=bearer(await make_key(two, "globex", "ann")))
+        error = await end_of(thief.call)
+        assert error is not None
+        assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "STREAM_UNKNOWN")
+        await caller.read_until_ended(await caller.start(SPEC))
+        assert caller.connections == 1
+        caller.cut()

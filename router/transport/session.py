@@ -80,6 +80,11 @@ class Session:
         """Of the call that began the stream; its turns are logged under it, those of later connections too."""
         return self._call.request_id
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended as its caller meant it to."""
+        return self._last_input and not self._tasks
+
     def receive(self, request: ConverseRequest) -> None:
         """Takes one message of the caller. Raises TidegateError for a fault of the call; faults of a turn become `failed`."""
         kind = request.WhichOneof("message")
@@ -270,7 +275,7 @@ class Session:
         return data
 
     def _end_if_done(self) -> None:
-        if self._last_input and not self._tasks:
+        if self.is_over:
             self.outbox.close()
 
 

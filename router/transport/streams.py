@@ -61,6 +61,7 @@ class Streams:
         self._connections: dict[Session, Connection] = {}
         self._kept: dict[str, Session] = {}
         self._detached: dict[Session, asyncio.Task[None]] = {}
+        self._over: dict[Session, None] = {}
         self._ending = asyncio.Event()
         self._is_closed = False
 
@@ -146,7 +147,7 @@ class Streams:
 
     async def _set_up(self, connection: Connection, request: ConverseRequest) -> None:
         session, asked_s = connection.session, request.setup.resume_for.ToTimedelta().total_seconds()
-        if asked_s > 0 and len(self._kept) < self._resume.max_streams:
+        if asked_s > 0 and self._has_room():
             stream_id = f"{session.request_id}.{secrets.token_urlsafe(18)}"
             frames = FrameLog(self._resume.max_bytes_per_stream)
             session.retention = Retention(stream_id, connection.owner, min(asked_s, self._resume.longest_s), frames)
@@ -157,8 +158,17 @@ class Streams:
                 await self._moves.publish(session)
             session.greet()
 
+    def _has_room(self) -> bool:
+        """Streams that ended well and are kept in case their last frames were lost make room for new ones, the oldest first."""
+        if len(self._kept) >= self._resume.max_streams and (over := next(iter(self._over), None)):
+            self._release(over)
+            self._forget(over)
+        return len(self._kept) < self._resume.max_streams
+
     async def _take_up(self, connection: Connection, wanted: Resume) -> None:
-        if self._moves and wanted.stream_id not in self._kept and not self._ending.is_set():
+        if self._moves and wanted.stream_id not in self._kept:
+            if self._ending.is_set():
+                raise draining()
             await self._moves.bring(wanted.stream_id, connection.owner)
         session = self._kept.get(wanted.stream_id)
         if session is None or session.retention is None or session.retention.owner != connection.owner:
@@ -173,6 +183,7 @@ class Streams:
     def _release(self, session: Session) -> None:
         """The stream is nobody's for this moment: neither a connection's, nor does its time run."""
         if (outliving := self._detached.pop(session, None)) is not None:
+            self._over.pop(session, None)
             outliving.cancel()
         if (holder := self._connections.pop(session, None)) is not None:
             holder.interrupt(stream_taken())
@@ -191,6 +202,8 @@ class Streams:
 
     def _detach(self, session: Session, kept: Retention) -> None:
         self._detached[session] = asyncio.create_task(self._outlive(session, kept.keep_s))
+        if session.is_over:
+            self._over[session] = None
         self._metrics.detached_streams.set(len(self._detached))
 
     async def _outlive(self, session: Session, keep_s: float) -> None:
@@ -200,8 +213,9 @@ class Streams:
                 await self._ending.wait()
                 await session.wait_for_turns()
         self._forget(session)
+        self._over.pop(session, None)
         await session.close()
-        del self._detached[session]
+        self._detached.pop(session, None)
         self._metrics.detached_streams.set(len(self._detached))
 
     def _forget(self, session: Session) -> None:

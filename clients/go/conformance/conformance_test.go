@@ -3,7 +3,6 @@ package conformance_test
 
 import (
 	"context"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,12 +13,8 @@ import (
 // TestConformance: the caller sees what the table says, and so do the workers.
 func TestConformance(t *testing.T) {
 	h := startHarness(t)
-	extra := strings.Split(os.Getenv("TIDEGATE_HAS"), ",") // what routers have that are newer than the table
 	for _, c := range loadCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			if c.Needs != "" && !slices.Contains(extra, c.Needs) {
-				t.Skip("SKIPPED: the router has no " + c.Needs + " yet")
-			}
 			playCase(t, h, c)
 		})
 	}

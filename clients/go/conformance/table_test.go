@@ -8,7 +8,6 @@ import (
 // A case of the table; tests/conformance/README.md says what its words mean.
 type testCase struct {
 	Name       string
-	Needs      string
 	Before     []action
 	Session    *options
 	ResumeForS *float64 `json:"resume_for_s"`

@@ -51,7 +51,6 @@ interface TurnCase {
 
 interface Case {
   name: string;
-  needs?: string;
   before?: Action[];
   session?: { model?: string };
   resume_for_s?: number;
@@ -73,11 +72,8 @@ let harness: Harness;
 before(async () => void (harness = await Harness.start()));
 after(() => harness[Symbol.asyncDispose]());
 
-/** What the router has of what cases need. */
-const HAS = new Set(["", ...(process.env["TIDEGATE_HAS"] ?? "resume,tools").split(",")]);
-
 for (const row of await readCases<Case>()) {
-  test(row.name, { skip: !HAS.has(row.needs ?? "") && `the router has no ${row.needs} yet`, timeout: 20_000 }, async () => {
+  test(row.name, { timeout: 20_000 }, async () => {
     const { marker, traceparent } = await harness.post<{ marker: string; traceparent: string }>("/begin", { case: row.name });
     const act = (action: Action) => harness.post("/do", { ...action, marker });
     for (const action of row.before ?? []) await act(action);

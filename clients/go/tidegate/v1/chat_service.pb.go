@@ -157,7 +157,10 @@ type Setup struct {
 	// force. Unset: a stream that goes, for whatever reason, cancels its turns at once. A caller that wants an end to turns on such a stream
 	// cancels them.
 	ResumeFor *durationpb.Duration `protobuf:"bytes,3,opt,name=resume_for,json=resumeFor,proto3" json:"resume_for,omitempty"`
-	// Takes up a stream whose connection was lost. The other fields are those of the stream then, and ignored here.
+	// Takes up a stream whose connection was lost. The other fields are those of the stream then, and ignored here. `ready` answers, in a frame
+	// that repeats `after_sequence`; the frames that were missed follow, then all that is new. The stream takes input again, also if the lost
+	// connection had been half-closed. Messages may have been lost with the connection: starts and tool results of which nothing has come are
+	// sent again, in the old order and before new ones; those that had arrived are ignored.
 	Resume        *Resume `protobuf:"bytes,4,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -39,10 +39,10 @@ type ChatServiceClient interface {
 	// Converse carries many turns on one stream.
 	//
 	// The caller sends `setup` once and first and gets `ready`. It may then start turns at any time; turns run side by side and their
-	// events interleave, told apart by `Event.turn`. Per turn: `degraded` where a smaller model answers, zero or more `queued`, `started`,
-	// deltas, `usage`, then exactly one of `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means
-	// "no more input": running turns complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the
-	// engine. A stream that ends without a turn's `finished` has not completed that turn.
+	// events interleave, told apart by `Event.turn`. Per turn: zero or more `queued`, `started`, deltas, `usage`, then exactly one of
+	// `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means "no more input": running turns
+	// complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine, unless it may be resumed
+	// (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
 	//
 	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
 	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
@@ -55,7 +55,10 @@ type ChatServiceClient interface {
 	//     (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
 	//     rise (TURN_NUMBER_INVALID), tool results for a turn that runs or was never started (TURN_UNKNOWN), or a bad default in `setup`
 	//     (FIELD_INVALID).
-	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
+	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN), or the stream to resume is: it was another caller's, or has expired
+	//     (STREAM_UNKNOWN).
+	//   - OUT_OF_RANGE: frames after `resume.after_sequence` are held no more (RESUME_GAP).
+	//   - ABORTED: another connection has resumed the stream (STREAM_TAKEN).
 	//   - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
 	//   - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
 	//   - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.
@@ -159,10 +162,10 @@ type ChatServiceServer interface {
 	// Converse carries many turns on one stream.
 	//
 	// The caller sends `setup` once and first and gets `ready`. It may then start turns at any time; turns run side by side and their
-	// events interleave, told apart by `Event.turn`. Per turn: `degraded` where a smaller model answers, zero or more `queued`, `started`,
-	// deltas, `usage`, then exactly one of `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means
-	// "no more input": running turns complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the
-	// engine. A stream that ends without a turn's `finished` has not completed that turn.
+	// events interleave, told apart by `Event.turn`. Per turn: zero or more `queued`, `started`, deltas, `usage`, then exactly one of
+	// `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means "no more input": running turns
+	// complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine, unless it may be resumed
+	// (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
 	//
 	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
 	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
@@ -175,7 +178,10 @@ type ChatServiceServer interface {
 	//     (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
 	//     rise (TURN_NUMBER_INVALID), tool results for a turn that runs or was never started (TURN_UNKNOWN), or a bad default in `setup`
 	//     (FIELD_INVALID).
-	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
+	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN), or the stream to resume is: it was another caller's, or has expired
+	//     (STREAM_UNKNOWN).
+	//   - OUT_OF_RANGE: frames after `resume.after_sequence` are held no more (RESUME_GAP).
+	//   - ABORTED: another connection has resumed the stream (STREAM_TAKEN).
 	//   - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
 	//   - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
 	//   - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.

@@ -8,7 +8,7 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
-import type { Degraded, Event, FinishReason, Started, TokenLogprob, Usage } from "./event_pb.js";
+import type { Event, FinishReason, Started, TokenLogprob, Usage } from "./event_pb.js";
 import { file_tidegate_v1_event } from "./event_pb.js";
 import type { Message as Message$1, Sampling, Tool, ToolCall, ToolChoice, TurnSpec } from "./turn_pb.js";
 import { file_tidegate_v1_turn } from "./turn_pb.js";
@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tidegate/v1/chat_service.proto.
  */
 export const file_tidegate_v1_chat_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIscBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSABCCQoHbWVzc2FnZSKTAQoFU2V0dXASDQoFbW9kZWwYASABKAkSJwoIc2FtcGxpbmcYAiABKAsyFS50aWRlZ2F0ZS52MS5TYW1wbGluZxItCgpyZXN1bWVfZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBnJlc3VtZRgEIAEoCzITLnRpZGVnYXRlLnYxLlJlc3VtZSIzCgZSZXN1bWUSEQoJc3RyZWFtX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgEIj4KCVN0YXJ0VHVybhIMCgR0dXJuGAEgASgNEiMKBHNwZWMYAiABKAsyFS50aWRlZ2F0ZS52MS5UdXJuU3BlYyIaCgpDYW5jZWxUdXJuEgwKBHR1cm4YASABKA0iRQoLVG9vbFJlc3VsdHMSDAoEdHVybhgBIAEoDRIoCgdyZXN1bHRzGAIgAygLMhcudGlkZWdhdGUudjEuVG9vbFJlc3VsdCIuCgpUb29sUmVzdWx0Eg8KB2NhbGxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCSJIChBDb252ZXJzZVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50EhAKCHNlcXVlbmNlGAIgASgEIjYKD0NvbXBsZXRlUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMinQIKEENvbXBsZXRlUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIwCg1maW5pc2hfcmVhc29uGAIgASgOMhkudGlkZWdhdGUudjEuRmluaXNoUmVhc29uEiEKBXVzYWdlGAMgASgLMhIudGlkZWdhdGUudjEuVXNhZ2USJQoHc3RhcnRlZBgEIAEoCzIULnRpZGVnYXRlLnYxLlN0YXJ0ZWQSKwoIbG9ncHJvYnMYBSADKAsyGS50aWRlZ2F0ZS52MS5Ub2tlbkxvZ3Byb2ISKQoKdG9vbF9jYWxscxgGIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsEicKCGRlZ3JhZGVkGAcgASgLMhUudGlkZWdhdGUudjEuRGVncmFkZWQiNAoNU3RyZWFtUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMiNAoOU3RyZWFtUmVzcG9uc2USIgoGZXZlbnRzGAEgAygLMhIudGlkZWdhdGUudjEuRXZlbnQimwEKEkNvdW50VG9rZW5zUmVxdWVzdBINCgVtb2RlbBgBIAEoCRImCghtZXNzYWdlcxgCIAMoCzIULnRpZGVnYXRlLnYxLk1lc3NhZ2USIAoFdG9vbHMYAyADKAsyES50aWRlZ2F0ZS52MS5Ub29sEiwKC3Rvb2xfY2hvaWNlGAQgASgLMhcudGlkZWdhdGUudjEuVG9vbENob2ljZSJEChNDb3VudFRva2Vuc1Jlc3BvbnNlEhUKDXByb21wdF90b2tlbnMYASABKA0SFgoOY29udGV4dF90b2tlbnMYAiABKA0yugIKC0NoYXRTZXJ2aWNlEksKCENvbnZlcnNlEhwudGlkZWdhdGUudjEuQ29udmVyc2VSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29udmVyc2VSZXNwb25zZSgBMAESRwoIQ29tcGxldGUSHC50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlcXVlc3QaHS50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlc3BvbnNlEkMKBlN0cmVhbRIaLnRpZGVnYXRlLnYxLlN0cmVhbVJlcXVlc3QaGy50aWRlZ2F0ZS52MS5TdHJlYW1SZXNwb25zZTABElAKC0NvdW50VG9rZW5zEh8udGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXF1ZXN0GiAudGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXNwb25zZUI/Cg9kZXYudGlkZWdhdGUudjFQAVoqdGlkZWdhdGUuZGV2L3Nkay9nby90aWRlZ2F0ZS92MTt0aWRlZ2F0ZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
+  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIscBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSABCCQoHbWVzc2FnZSKTAQoFU2V0dXASDQoFbW9kZWwYASABKAkSJwoIc2FtcGxpbmcYAiABKAsyFS50aWRlZ2F0ZS52MS5TYW1wbGluZxItCgpyZXN1bWVfZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBnJlc3VtZRgEIAEoCzITLnRpZGVnYXRlLnYxLlJlc3VtZSIzCgZSZXN1bWUSEQoJc3RyZWFtX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgEIj4KCVN0YXJ0VHVybhIMCgR0dXJuGAEgASgNEiMKBHNwZWMYAiABKAsyFS50aWRlZ2F0ZS52MS5UdXJuU3BlYyIaCgpDYW5jZWxUdXJuEgwKBHR1cm4YASABKA0iRQoLVG9vbFJlc3VsdHMSDAoEdHVybhgBIAEoDRIoCgdyZXN1bHRzGAIgAygLMhcudGlkZWdhdGUudjEuVG9vbFJlc3VsdCIuCgpUb29sUmVzdWx0Eg8KB2NhbGxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCSJIChBDb252ZXJzZVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50EhAKCHNlcXVlbmNlGAIgASgEIjYKD0NvbXBsZXRlUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMi9AEKEENvbXBsZXRlUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIwCg1maW5pc2hfcmVhc29uGAIgASgOMhkudGlkZWdhdGUudjEuRmluaXNoUmVhc29uEiEKBXVzYWdlGAMgASgLMhIudGlkZWdhdGUudjEuVXNhZ2USJQoHc3RhcnRlZBgEIAEoCzIULnRpZGVnYXRlLnYxLlN0YXJ0ZWQSKwoIbG9ncHJvYnMYBSADKAsyGS50aWRlZ2F0ZS52MS5Ub2tlbkxvZ3Byb2ISKQoKdG9vbF9jYWxscxgGIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsIjQKDVN0cmVhbVJlcXVlc3QSIwoEc3BlYxgBIAEoCzIVLnRpZGVnYXRlLnYxLlR1cm5TcGVjIjQKDlN0cmVhbVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50IpsBChJDb3VudFRva2Vuc1JlcXVlc3QSDQoFbW9kZWwYASABKAkSJgoIbWVzc2FnZXMYAiADKAsyFC50aWRlZ2F0ZS52MS5NZXNzYWdlEiAKBXRvb2xzGAMgAygLMhEudGlkZWdhdGUudjEuVG9vbBIsCgt0b29sX2Nob2ljZRgEIAEoCzIXLnRpZGVnYXRlLnYxLlRvb2xDaG9pY2UiRAoTQ291bnRUb2tlbnNSZXNwb25zZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhYKDmNvbnRleHRfdG9rZW5zGAIgASgNMroCCgtDaGF0U2VydmljZRJLCghDb252ZXJzZRIcLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVxdWVzdBodLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVzcG9uc2UoATABEkcKCENvbXBsZXRlEhwudGlkZWdhdGUudjEuQ29tcGxldGVSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29tcGxldGVSZXNwb25zZRJDCgZTdHJlYW0SGi50aWRlZ2F0ZS52MS5TdHJlYW1SZXF1ZXN0GhsudGlkZWdhdGUudjEuU3RyZWFtUmVzcG9uc2UwARJQCgtDb3VudFRva2VucxIfLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVxdWVzdBogLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVzcG9uc2VCPwoPZGV2LnRpZGVnYXRlLnYxUAFaKnRpZGVnYXRlLmRldi9zZGsvZ28vdGlkZWdhdGUvdjE7dGlkZWdhdGV2MWIGcHJvdG8z", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
 
 /**
  * ConverseRequest is one message of the caller on a Converse stream. Exactly one member is set.
@@ -104,7 +104,10 @@ export type Setup = Message<"tidegate.v1.Setup"> & {
   resumeFor?: Duration | undefined;
 
   /**
-   * Takes up a stream whose connection was lost. The other fields are those of the stream then, and ignored here.
+   * Takes up a stream whose connection was lost. The other fields are those of the stream then, and ignored here. `ready` answers, in a frame
+   * that repeats `after_sequence`; the frames that were missed follow, then all that is new. The stream takes input again, also if the lost
+   * connection had been half-closed. Messages may have been lost with the connection: starts and tool results of which nothing has come are
+   * sent again, in the old order and before new ones; those that had arrived are ignored.
    *
    * @generated from field: tidegate.v1.Resume resume = 4;
    */
@@ -347,13 +350,6 @@ export type CompleteResponse = Message<"tidegate.v1.CompleteResponse"> & {
    * @generated from field: repeated tidegate.v1.ToolCall tool_calls = 6;
    */
   toolCalls: ToolCall[];
-
-  /**
-   * Set when a smaller model answered than the one asked for.
-   *
-   * @generated from field: tidegate.v1.Degraded degraded = 7;
-   */
-  degraded?: Degraded | undefined;
 };
 
 /**
@@ -488,10 +484,10 @@ export const ChatService: GenService<{
    * Converse carries many turns on one stream.
    *
    * The caller sends `setup` once and first and gets `ready`. It may then start turns at any time; turns run side by side and their
-   * events interleave, told apart by `Event.turn`. Per turn: `degraded` where a smaller model answers, zero or more `queued`, `started`,
-   * deltas, `usage`, then exactly one of `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means
-   * "no more input": running turns complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the
-   * engine. A stream that ends without a turn's `finished` has not completed that turn.
+   * events interleave, told apart by `Event.turn`. Per turn: zero or more `queued`, `started`, deltas, `usage`, then exactly one of
+   * `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means "no more input": running turns
+   * complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine, unless it may be resumed
+   * (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
    *
    * A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
    * and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
@@ -504,7 +500,10 @@ export const ChatService: GenService<{
    *   (MESSAGE_EMPTY), a message that cannot be read (MESSAGE_UNREADABLE) or is too large (MESSAGE_TOO_LARGE), a turn number that does not
    *   rise (TURN_NUMBER_INVALID), tool results for a turn that runs or was never started (TURN_UNKNOWN), or a bad default in `setup`
    *   (FIELD_INVALID).
-   * - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN).
+   * - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN), or the stream to resume is: it was another caller's, or has expired
+   *   (STREAM_UNKNOWN).
+   * - OUT_OF_RANGE: frames after `resume.after_sequence` are held no more (RESUME_GAP).
+   * - ABORTED: another connection has resumed the stream (STREAM_TAKEN).
    * - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
    * - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
    * - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.

@@ -11,7 +11,7 @@ import grpc
 from tidegate import TidegateError
 from tidegate.errors import from_rpc_error
 from tidegate.v1.chat_service_pb2 import ConverseRequest, Resume, Setup, StartTurn
-from tidegate.v1.event_pb2 import Event, Ready
+from tidegate.v1.event_pb2 import FINISH_REASON_TOOL_CALLS, Event, Ready
 from tidegate.v1.turn_pb2 import TurnSpec
 
 from router.transport.outbox import seconds
@@ -28,7 +28,8 @@ async def end_of(call: Any) -> TidegateError | None:
 
 
 class ResumingCaller:
-    """One stream over many connections. `texts` holds what came of each turn, `ended` the terminal events."""
+    """One stream over many connections. `texts` holds what came of each turn, `ended` the newest terminal events, `calls` the
+    turns of tool calls by their ids."""
 
     def __init__(self, resume_for_s: float) -> None:
         self.ready: Ready | None = None
@@ -36,6 +37,7 @@ class ResumingCaller:
         self.connections = 0
         self.texts: defaultdict[int, str] = defaultdict(str)
         self.ended: dict[int, Event] = {}
+        self.calls: dict[str, int] = {}
         self._resume_for_s = resume_for_s
         self.starts: dict[int, ConverseRequest] = {}
         self._events: defaultdict[int, int] = defaultdict(int)
@@ -105,6 +107,9 @@ class ResumingCaller:
             self.ready = event.ready
         elif kind == "text_delta":
             self.texts[event.turn] += event.text_delta.text
+        elif kind == "tool_call_delta" and event.tool_call_delta.call_id:
+            self.calls[event.tool_call_delta.call_id] = event.turn
         elif kind in ("finished", "failed"):
-            assert event.turn not in self.ended
+            before = self.ended.get(event.turn)
+            assert before is None or before.finished.finish_reason == FINISH_REASON_TOOL_CALLS
             self.ended[event.turn] = event

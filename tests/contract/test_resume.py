@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 from tidegate import TidegateError
-from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Resume, Setup, StartTurn
+from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Resume, Setup, StartTurn, ToolResult, ToolResults
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_LENGTH
-from tidegate.v1.turn_pb2 import TurnSpec
+from tidegate.v1.turn_pb2 import Tool, TurnSpec
 
 from router.transport.outbox import seconds
 from tests.bench.resuming import ResumingCaller, end_of
@@ -22,6 +22,7 @@ from tests.bench.worker import Stall, Wait, Worker
 
 KEEP = {"resume": {"longest_s": 0.5}}
 PIECES = [f"{at:02} " for at in range(20)]
+GO = '<tool_call>\n{"name": "go", "arguments": {}}\n</tool_call>'
 SPEC = TurnSpec(messages=[ask()], max_output_tokens=60)
 ENDLESS = TurnSpec(messages=[ask()], max_output_tokens=2000)
 
@@ -272,13 +273,42 @@ async def test_a_router_that_stops_ends_streams_that_wait(chatml: Path) -> None:
 
 
 async def test_too_many_streams_to_keep_are_served_without(chatml: Path) -> None:
-    """Beyond the router's limit a stream works and says that it cannot be resumed."""
-    async with run_bench(chatml, Worker(chatml), resume={"max_streams": 1, "longest_s": 0.2}) as router, router.stub() as stub:
-        callers = [ResumingCaller(5) for _ in range(2)]
-        for caller in callers:
+    """Beyond the router's limit a stream works and says that it cannot be resumed. One that has ended well makes room."""
+    async with run_bench(chatml, Worker(chatml), resume={"max_streams": 1}) as router, router.stub() as stub:
+        callers = [ResumingCaller(5) for _ in range(3)]
+        for caller in callers[:2]:
             await caller.connect(stub)
-            await caller.read()
-        assert [caller.ready is not None and caller.ready.HasField("resume_for") for caller in callers] == [True, False]
-        for caller in callers:
             await caller.read_until_ended(await caller.start(SPEC))
-            caller.cut()
+        for caller in callers[:2]:
+            await caller.half_close()
+            assert not await caller.read()
+        await callers[2].connect(stub)
+        await callers[2].read()
+        assert [caller.ready is not None and caller.ready.HasField("resume_for") for caller in callers] == [True, False, True]
+        await callers[0].connect(stub)
+        assert await refusal_of(callers[0].call) == (grpc.StatusCode.NOT_FOUND, "STREAM_UNKNOWN")
+        callers[2].cut()
+
+
+async def test_results_that_had_arrived_are_ignored(chatml: Path) -> None:
+    """A caller that has heard nothing since it gave a tool's results gives them again; the turn runs once."""
+    worker = Worker(chatml, lambda _: [GO] if worker.calls == 1 else ["ok"], step_s=0.01)
+    async with run_bench(chatml, worker, **KEEP) as router, router.stub() as stub:
+        caller = ResumingCaller(5)
+        await caller.connect(stub)
+        turn = await caller.start(TurnSpec(messages=[ask()], tools=[Tool(name="go")]))
+        await caller.read_until_ended(turn)
+        (call,) = caller.calls
+        results = ConverseRequest(tool_results=ToolResults(turn=turn, results=[ToolResult(call_id=call, content="gone")]))
+        await caller.send(results)
+        await until(lambda: worker.calls == 2)
+        caller.cut()
+        del caller.ended[turn]
+        await caller.connect(stub)
+        await caller.send(results)
+        await caller.read_until_ended(turn)
+        await caller.send(results)
+        await caller.half_close()
+        assert not await caller.read()
+    assert worker.calls == 2
+    assert caller.texts[turn] == "ok"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import grpc
 import pytest
+from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.turn_pb2 import TurnSpec
 
 from tests.bench.cutting import connected, digest, digests, talk_through_cuts
 from tests.bench.proxy import Proxy
 from tests.bench.resuming import ResumingCaller
+from tests.bench.waiting import until
 from tests.bench.whole import ask, run_bench
 from tests.bench.worker import Worker
 
@@ -41,3 +44,21 @@ async def test_a_frozen_connection_is_taken_over(chatml: Path) -> None:
                 await caller.read_until_ended(1)
             proxy.thaw()
     assert caller.texts[1] == "".join(ANSWER)
+
+
+async def test_a_reader_that_was_too_slow_may_come_back(chatml: Path) -> None:
+    """The router ends its connection and goes on with its turns; all that they have said is there."""
+    worker = Worker(chatml, ["a" * 50] * 38, max_sequences=200)
+    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 16_384))  # else the transport would take up everything
+    async with run_bench(chatml, worker, timeouts={"slow_reader_s": 0.3}, resume={"longest_s": 5.0}) as router:
+        caller = ResumingCaller(5)
+        async with grpc.aio.insecure_channel(router.target, options=small) as channel:
+            await caller.connect(ChatServiceStub(channel))  # type: ignore[no-untyped-call]
+            await caller.read()
+            turns = [await caller.start(TurnSpec(messages=[ask()], max_output_tokens=1950)) for _ in range(200)]
+            await until(lambda: router.app.registry.get_sample_value("tidegate_detached_streams") == 1)
+        async with connected(caller, router.target):
+            await caller.read_until_ended(*turns)
+            await caller.half_close()
+            assert not await caller.read()
+    assert {caller.texts[turn] for turn in turns} == {"a" * 1900}

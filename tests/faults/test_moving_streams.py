@@ -84,6 +84,7 @@ async def away_from_home(worker: Worker, one: Router, two: Router, spec: TurnSpe
         caller.cut()
 
 
+@pytest.mark.slow
 async def test_turns_stay_and_new_ones_start_where_the_caller_is(chatml: Path) -> None:
     """A cancel reaches the turn that stayed; it frees its engine, and its end is told as any other's."""
     worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens)
@@ -101,6 +102,7 @@ async def test_turns_stay_and_new_ones_start_where_the_caller_is(chatml: Path) -
         assert not await caller.read()
 
 
+@pytest.mark.slow
 async def test_a_caller_that_does_not_come_back_frees_both_routers(chatml: Path) -> None:
     """The turn that stayed is cancelled when its stream's time is over elsewhere, and Redis forgets the stream."""
     worker = Worker(chatml, ["a", Wait(1000)])
@@ -121,6 +123,7 @@ async def until_forgotten(redis: RedisServer) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_the_old_connection_ends_when_its_stream_moves(chatml: Path) -> None:
     """The router that is left had not noticed that the caller was gone."""
     worker = Worker(chatml, lambda _: ["a"] * 2000)
@@ -142,6 +145,7 @@ async def test_the_old_connection_ends_when_its_stream_moves(chatml: Path) -> No
         caller.cut()
 
 
+@pytest.mark.slow
 async def test_a_router_that_stops_leaves_what_was_missed(chatml: Path) -> None:
     """The caller is lost, the turn ends during the drain, the router goes: another one gives the whole answer."""
     worker, caller = Worker(chatml, PIECES, step_s=0.005), ResumingCaller(5)
@@ -190,6 +194,7 @@ async def test_a_router_that_is_gone_leaves_what_it_logged(chatml: Path, end: si
     assert caller.texts[cut]
 
 
+@pytest.mark.slow
 async def test_a_stream_survives_a_redis_that_forgets(chatml: Path) -> None:
     """It goes on at home as if nothing were, is written again, and can move then."""
     worker = Worker(chatml, ["a"] * 1000)
@@ -219,6 +224,7 @@ async def until_known(redis: RedisServer) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_without_redis_a_stream_stays_at_home(chatml: Path) -> None:
     """There it is resumed as ever, and new ones are served; another router says that it cannot know."""
     worker = Worker(chatml, ["a"] * 1000)
@@ -242,6 +248,7 @@ async def test_without_redis_a_stream_stays_at_home(chatml: Path) -> None:
     assert caller.texts[1] == "a" * 1000
 
 
+@pytest.mark.slow
 async def test_nobody_else_has_a_stream_move(chatml: Path) -> None:
     """Another user that knows the id is told that there is no such stream, and it does not move."""
     async with pair(chatml, Worker(chatml), resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:

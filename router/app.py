@@ -22,16 +22,13 @@ from prometheus_client import CollectorRegistry, start_http_server
 from tidegate.v1 import admin_service_pb2_grpc, chat_service_pb2_grpc
 from tritonclient.grpc.service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 
-from router.admin.identity import IdentityAdmin
-from router.admin.reports import Reports
-from router.admin.terms import TermsAdmin
 from router.auth.assemble import Identity, assemble_identity
 from router.choice import Chooser
 from router.config import Config, ConfigInvalid
 from router.degradation.cascade import FeaturePredictor
 from router.ledger.ledger import Ledger
 from router.models import Model, Models
-from router.parts import build_pool, build_provider, load_tokenizer
+from router.parts import build_admin, build_pool, build_provider, load_tokenizer
 from router.pipeline import Pipeline
 from router.pool import Pool
 from router.quota.assemble import Counting, assemble_quota
@@ -100,8 +97,7 @@ def build(config: Config) -> App:
     exchange = RedisExchange(redis, lease_s=config.resume.lease_s) if redis else None
     service = ChatService(pipeline, config.limits, config.timeouts, config.resume, metrics, exchange=exchange)
     kserve = KServeService(pipeline=pipeline, models=models, health=health, limits=config.limits, timeouts=config.timeouts, metrics=metrics)
-    reports = Reports(store.database, {model: pool.queue for model, pool in pools.items()})
-    admin = AdminService(IdentityAdmin(store.database, identity.keys, time.time), TermsAdmin(store.database, time.time), reports)
+    admin = build_admin(store.database, identity, pools)
     http = HttpDoor(
         config=config,
         pipeline=pipeline,
@@ -111,7 +107,8 @@ def build(config: Config) -> App:
         registry=registry,
         metrics=metrics,
     )
-    return App(config, pools, store, identity, terms, counting, ledger, exchange, service, kserve, admin, http, health, provider, registry, executor)
+    doors = (service, kserve, admin, http, health)
+    return App(config, pools, store, identity, terms, counting, ledger, exchange, *doors, provider, registry, executor)
 
 
 def take_change(health: Health, pools: Mapping[str, Pool]) -> None:

@@ -19,9 +19,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
+from router.admin.identity import IdentityAdmin
+from router.admin.reports import Reports
+from router.admin.terms import TermsAdmin
 from router.admission.entry import QueueLimits
 from router.admission.estimate import TimeModel
 from router.admission.queue import AdmissionQueue
+from router.auth.assemble import Identity
 from router.config import Config, ConfigInvalid, Telemetry
 from router.degradation.ladder import Ladder
 from router.model import WorkerLoad
@@ -35,8 +39,10 @@ from router.routing.keeper import Keeper
 from router.routing.kubernetes import EndpointSlices, find_api_server
 from router.routing.policy import KvAware, LeastLoaded, Policy, RoundRobin, TwoChoices
 from router.routing.redis_book import RedisBook
+from router.store.database import Database
 from router.telemetry import Metrics
 from router.text.tokenizer import InvalidModel, Tokenizer
+from router.transport.admin_api import AdminService
 from router.upstream.link import Owner
 from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker
@@ -66,6 +72,12 @@ def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner
     ladder = Ladder(settings.slo_ttft_s)
     metrics.downgrading.labels(model.name).set_function(lambda: float(ladder.is_degraded(time.monotonic())))
     return Pool(fleet, queue, ladder, Keeper(fleet, build_source(settings, executor), config.timeouts.drain_s, show, hide), book)
+
+
+def build_admin(database: Database, identity: Identity, pools: Mapping[str, Pool]) -> AdminService:
+    """What operators and tenant admins see and change."""
+    reports = Reports(database, {model: pool.queue for model, pool in pools.items()})
+    return AdminService(IdentityAdmin(database, identity.keys, time.time), TermsAdmin(database, time.time), reports)
 
 
 def build_source(settings: ModelConfig, executor: Executor) -> Source:

@@ -39,10 +39,10 @@ type ChatServiceClient interface {
 	// Converse carries many turns on one stream.
 	//
 	// The caller sends `setup` once and first and gets `ready`. It may then start turns at any time; turns run side by side and their
-	// events interleave, told apart by `Event.turn`. Per turn: zero or more `queued`, `started`, deltas, `usage`, then exactly one of
-	// `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means "no more input": running turns
-	// complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine, unless it may be resumed
-	// (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
+	// events interleave, told apart by `Event.turn`. Per turn: `degraded` where a smaller model answers, zero or more `queued`, `started`,
+	// deltas, `usage`, then exactly one of `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means
+	// "no more input": running turns complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the
+	// engine, unless it may be resumed (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
 	//
 	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
 	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
@@ -162,10 +162,10 @@ type ChatServiceServer interface {
 	// Converse carries many turns on one stream.
 	//
 	// The caller sends `setup` once and first and gets `ready`. It may then start turns at any time; turns run side by side and their
-	// events interleave, told apart by `Event.turn`. Per turn: zero or more `queued`, `started`, deltas, `usage`, then exactly one of
-	// `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means "no more input": running turns
-	// complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine, unless it may be resumed
-	// (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
+	// events interleave, told apart by `Event.turn`. Per turn: `degraded` where a smaller model answers, zero or more `queued`, `started`,
+	// deltas, `usage`, then exactly one of `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means
+	// "no more input": running turns complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the
+	// engine, unless it may be resumed (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
 	//
 	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
 	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is

@@ -8,7 +8,7 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
-import type { Event, FinishReason, Started, TokenLogprob, Usage } from "./event_pb.js";
+import type { Degraded, Event, FinishReason, Started, TokenLogprob, Usage } from "./event_pb.js";
 import { file_tidegate_v1_event } from "./event_pb.js";
 import type { Message as Message$1, Sampling, Tool, ToolCall, ToolChoice, TurnSpec } from "./turn_pb.js";
 import { file_tidegate_v1_turn } from "./turn_pb.js";
@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tidegate/v1/chat_service.proto.
  */
 export const file_tidegate_v1_chat_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIscBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSABCCQoHbWVzc2FnZSKTAQoFU2V0dXASDQoFbW9kZWwYASABKAkSJwoIc2FtcGxpbmcYAiABKAsyFS50aWRlZ2F0ZS52MS5TYW1wbGluZxItCgpyZXN1bWVfZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBnJlc3VtZRgEIAEoCzITLnRpZGVnYXRlLnYxLlJlc3VtZSIzCgZSZXN1bWUSEQoJc3RyZWFtX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgEIj4KCVN0YXJ0VHVybhIMCgR0dXJuGAEgASgNEiMKBHNwZWMYAiABKAsyFS50aWRlZ2F0ZS52MS5UdXJuU3BlYyIaCgpDYW5jZWxUdXJuEgwKBHR1cm4YASABKA0iRQoLVG9vbFJlc3VsdHMSDAoEdHVybhgBIAEoDRIoCgdyZXN1bHRzGAIgAygLMhcudGlkZWdhdGUudjEuVG9vbFJlc3VsdCIuCgpUb29sUmVzdWx0Eg8KB2NhbGxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCSJIChBDb252ZXJzZVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50EhAKCHNlcXVlbmNlGAIgASgEIjYKD0NvbXBsZXRlUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMi9AEKEENvbXBsZXRlUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIwCg1maW5pc2hfcmVhc29uGAIgASgOMhkudGlkZWdhdGUudjEuRmluaXNoUmVhc29uEiEKBXVzYWdlGAMgASgLMhIudGlkZWdhdGUudjEuVXNhZ2USJQoHc3RhcnRlZBgEIAEoCzIULnRpZGVnYXRlLnYxLlN0YXJ0ZWQSKwoIbG9ncHJvYnMYBSADKAsyGS50aWRlZ2F0ZS52MS5Ub2tlbkxvZ3Byb2ISKQoKdG9vbF9jYWxscxgGIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsIjQKDVN0cmVhbVJlcXVlc3QSIwoEc3BlYxgBIAEoCzIVLnRpZGVnYXRlLnYxLlR1cm5TcGVjIjQKDlN0cmVhbVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50IpsBChJDb3VudFRva2Vuc1JlcXVlc3QSDQoFbW9kZWwYASABKAkSJgoIbWVzc2FnZXMYAiADKAsyFC50aWRlZ2F0ZS52MS5NZXNzYWdlEiAKBXRvb2xzGAMgAygLMhEudGlkZWdhdGUudjEuVG9vbBIsCgt0b29sX2Nob2ljZRgEIAEoCzIXLnRpZGVnYXRlLnYxLlRvb2xDaG9pY2UiRAoTQ291bnRUb2tlbnNSZXNwb25zZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhYKDmNvbnRleHRfdG9rZW5zGAIgASgNMroCCgtDaGF0U2VydmljZRJLCghDb252ZXJzZRIcLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVxdWVzdBodLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVzcG9uc2UoATABEkcKCENvbXBsZXRlEhwudGlkZWdhdGUudjEuQ29tcGxldGVSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29tcGxldGVSZXNwb25zZRJDCgZTdHJlYW0SGi50aWRlZ2F0ZS52MS5TdHJlYW1SZXF1ZXN0GhsudGlkZWdhdGUudjEuU3RyZWFtUmVzcG9uc2UwARJQCgtDb3VudFRva2VucxIfLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVxdWVzdBogLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVzcG9uc2VCPwoPZGV2LnRpZGVnYXRlLnYxUAFaKnRpZGVnYXRlLmRldi9zZGsvZ28vdGlkZWdhdGUvdjE7dGlkZWdhdGV2MWIGcHJvdG8z", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
+  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIscBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSABCCQoHbWVzc2FnZSKTAQoFU2V0dXASDQoFbW9kZWwYASABKAkSJwoIc2FtcGxpbmcYAiABKAsyFS50aWRlZ2F0ZS52MS5TYW1wbGluZxItCgpyZXN1bWVfZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBnJlc3VtZRgEIAEoCzITLnRpZGVnYXRlLnYxLlJlc3VtZSIzCgZSZXN1bWUSEQoJc3RyZWFtX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgEIj4KCVN0YXJ0VHVybhIMCgR0dXJuGAEgASgNEiMKBHNwZWMYAiABKAsyFS50aWRlZ2F0ZS52MS5UdXJuU3BlYyIaCgpDYW5jZWxUdXJuEgwKBHR1cm4YASABKA0iRQoLVG9vbFJlc3VsdHMSDAoEdHVybhgBIAEoDRIoCgdyZXN1bHRzGAIgAygLMhcudGlkZWdhdGUudjEuVG9vbFJlc3VsdCIuCgpUb29sUmVzdWx0Eg8KB2NhbGxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCSJIChBDb252ZXJzZVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50EhAKCHNlcXVlbmNlGAIgASgEIjYKD0NvbXBsZXRlUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMinQIKEENvbXBsZXRlUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIwCg1maW5pc2hfcmVhc29uGAIgASgOMhkudGlkZWdhdGUudjEuRmluaXNoUmVhc29uEiEKBXVzYWdlGAMgASgLMhIudGlkZWdhdGUudjEuVXNhZ2USJQoHc3RhcnRlZBgEIAEoCzIULnRpZGVnYXRlLnYxLlN0YXJ0ZWQSKwoIbG9ncHJvYnMYBSADKAsyGS50aWRlZ2F0ZS52MS5Ub2tlbkxvZ3Byb2ISKQoKdG9vbF9jYWxscxgGIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsEicKCGRlZ3JhZGVkGAcgASgLMhUudGlkZWdhdGUudjEuRGVncmFkZWQiNAoNU3RyZWFtUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMiNAoOU3RyZWFtUmVzcG9uc2USIgoGZXZlbnRzGAEgAygLMhIudGlkZWdhdGUudjEuRXZlbnQimwEKEkNvdW50VG9rZW5zUmVxdWVzdBINCgVtb2RlbBgBIAEoCRImCghtZXNzYWdlcxgCIAMoCzIULnRpZGVnYXRlLnYxLk1lc3NhZ2USIAoFdG9vbHMYAyADKAsyES50aWRlZ2F0ZS52MS5Ub29sEiwKC3Rvb2xfY2hvaWNlGAQgASgLMhcudGlkZWdhdGUudjEuVG9vbENob2ljZSJEChNDb3VudFRva2Vuc1Jlc3BvbnNlEhUKDXByb21wdF90b2tlbnMYASABKA0SFgoOY29udGV4dF90b2tlbnMYAiABKA0yugIKC0NoYXRTZXJ2aWNlEksKCENvbnZlcnNlEhwudGlkZWdhdGUudjEuQ29udmVyc2VSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29udmVyc2VSZXNwb25zZSgBMAESRwoIQ29tcGxldGUSHC50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlcXVlc3QaHS50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlc3BvbnNlEkMKBlN0cmVhbRIaLnRpZGVnYXRlLnYxLlN0cmVhbVJlcXVlc3QaGy50aWRlZ2F0ZS52MS5TdHJlYW1SZXNwb25zZTABElAKC0NvdW50VG9rZW5zEh8udGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXF1ZXN0GiAudGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXNwb25zZUI/Cg9kZXYudGlkZWdhdGUudjFQAVoqdGlkZWdhdGUuZGV2L3Nkay9nby90aWRlZ2F0ZS92MTt0aWRlZ2F0ZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
 
 /**
  * ConverseRequest is one message of the caller on a Converse stream. Exactly one member is set.
@@ -350,6 +350,13 @@ export type CompleteResponse = Message<"tidegate.v1.CompleteResponse"> & {
    * @generated from field: repeated tidegate.v1.ToolCall tool_calls = 6;
    */
   toolCalls: ToolCall[];
+
+  /**
+   * Set when a smaller model answered than the one asked for.
+   *
+   * @generated from field: tidegate.v1.Degraded degraded = 7;
+   */
+  degraded?: Degraded | undefined;
 };
 
 /**
@@ -484,10 +491,10 @@ export const ChatService: GenService<{
    * Converse carries many turns on one stream.
    *
    * The caller sends `setup` once and first and gets `ready`. It may then start turns at any time; turns run side by side and their
-   * events interleave, told apart by `Event.turn`. Per turn: zero or more `queued`, `started`, deltas, `usage`, then exactly one of
-   * `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means "no more input": running turns
-   * complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the engine, unless it may be resumed
-   * (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
+   * events interleave, told apart by `Event.turn`. Per turn: `degraded` where a smaller model answers, zero or more `queued`, `started`,
+   * deltas, `usage`, then exactly one of `finished` or `failed`. A fault of one turn is `failed` and the stream lives. Half-closing means
+   * "no more input": running turns complete, then the stream ends with OK. Closing or cancelling the stream cancels all its turns in the
+   * engine, unless it may be resumed (`Setup.resume_for`). A stream that ends without a turn's `finished` has not completed that turn.
    *
    * A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
    * and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is

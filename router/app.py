@@ -72,7 +72,7 @@ def build(config: Config) -> App:
     store = Store(config.store)
     identity = assemble_identity(config.auth, config.store.folder, IdentityStore(store.database))
     counting = assemble_quota(config.quota)
-    terms = Terms(TermsStore(store.database), time.time)
+    terms = Terms(TermsStore(store.database), time.time, lambda drained: drain_workers(pools, drained))
     ledger = Ledger(config.store.folder / "ledger", UsageStore(store.database))
     spending = Spending(terms, counting.quota, ledger, config.name, time.time)
     health = Health()
@@ -97,7 +97,7 @@ def build(config: Config) -> App:
     exchange = RedisExchange(redis, lease_s=config.resume.lease_s) if redis else None
     service = ChatService(pipeline, config.limits, config.timeouts, config.resume, metrics, exchange=exchange)
     kserve = KServeService(pipeline=pipeline, models=models, health=health, limits=config.limits, timeouts=config.timeouts, metrics=metrics)
-    admin = build_admin(store.database, identity, pools)
+    admin = build_admin(store.database, identity, terms, pools)
     http = HttpDoor(
         config=config,
         pipeline=pipeline,
@@ -116,6 +116,12 @@ def take_change(health: Health, pools: Mapping[str, Pool]) -> None:
     health.publish({model: pool.fleet.is_served for model, pool in pools.items()})
     for pool in pools.values():
         pool.queue.poke()
+
+
+def drain_workers(pools: Mapping[str, Pool], drained: frozenset[str]) -> None:
+    """These are all workers, by address, that get no new turns."""
+    for pool in pools.values():
+        pool.fleet.set_drained(drained)
 
 
 @dataclass(frozen=True, slots=True)

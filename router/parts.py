@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from router.admin.identity import IdentityAdmin
 from router.admin.reports import Reports
 from router.admin.terms import TermsAdmin
+from router.admin.workers import WorkersAdmin
 from router.admission.entry import QueueLimits
 from router.admission.estimate import TimeModel
 from router.admission.queue import AdmissionQueue
@@ -32,6 +33,7 @@ from router.model import WorkerLoad
 from router.model_config import ModelConfig
 from router.models import Model
 from router.pool import Pool
+from router.quota.terms import Terms
 from router.routing.book import MemoryBook
 from router.routing.discovery import DiscoveryFailed, Dns, Source, Static, WatchedFile
 from router.routing.fleet import Fleet
@@ -74,10 +76,11 @@ def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner
     return Pool(fleet, queue, ladder, Keeper(fleet, build_source(settings, executor), config.timeouts.drain_s, show, hide), book)
 
 
-def build_admin(database: Database, identity: Identity, pools: Mapping[str, Pool]) -> AdminService:
+def build_admin(database: Database, identity: Identity, terms: Terms, pools: Mapping[str, Pool]) -> AdminService:
     """What operators and tenant admins see and change."""
     reports = Reports(database, {model: pool.queue for model, pool in pools.items()})
-    return AdminService(IdentityAdmin(database, identity.keys, time.time), TermsAdmin(database, time.time), reports)
+    workers = WorkersAdmin(database, {model: pool.fleet for model, pool in pools.items()}, lambda: terms.drained)
+    return AdminService(IdentityAdmin(database, identity.keys, time.time), TermsAdmin(database, time.time), reports, workers)
 
 
 def build_source(settings: ModelConfig, executor: Executor) -> Source:

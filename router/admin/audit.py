@@ -24,6 +24,8 @@ class Action(Enum):
     QUOTA_SET = "QUOTA_SET"
     QUOTA_DELETED = "QUOTA_DELETED"
     PRICE_ADDED = "PRICE_ADDED"
+    WORKER_DRAINED = "WORKER_DRAINED"
+    WORKER_RESUMED = "WORKER_RESUMED"
 
 
 async def note(change: Transaction, who: Principal, action: Action, tenant: str, target: str, **detail: Any) -> None:

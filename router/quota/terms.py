@@ -1,4 +1,4 @@
-"""The terms of service as this router knows them: limits, prices, shares and whether downgrades are allowed, all in memory.
+"""The terms of service as this router knows them: limits, prices, shares, downgrades and drained workers, all in memory.
 
 They change rarely and are asked for with every turn, so a router keeps them whole and asks the database a few times a second for one number
 that every change raises. While the database is away the last ones stay in force.
@@ -54,15 +54,25 @@ class _Prices:
 class Terms:
     """Who is limited how, what tokens cost, how tenants share the queue, and whose turns may be downgraded. Use it inside `running()`."""
 
-    def __init__(self, source: TermsSource, now: Callable[[], float], poll_s: float = 0.5) -> None:
+    def __init__(
+        self,
+        source: TermsSource,
+        now: Callable[[], float],
+        on_drained: Callable[[frozenset[str]], None] = lambda drained: None,
+        poll_s: float = 0.5,
+    ) -> None:
+        """`on_drained` takes the addresses of drained workers whenever terms were read, and must not wait."""
         self._source = source
         self._now = now
+        self._on_drained = on_drained
         self._poll_s = poll_s
         self._version = -1
         self._subjects: Mapping[tuple[str, ...], Subject] = {}
         self._prices: Mapping[str, _Prices] = {}
         self._weights: Mapping[str, float] = {}
         self._no_downgrade: frozenset[str] = frozenset()
+        self.drained: frozenset[str] = frozenset()
+        """Addresses of workers that get no new turns."""
         self.is_stale = False
         """Whether the last look for changes failed."""
 
@@ -94,6 +104,8 @@ class Terms:
         self._prices = _group_prices(rows.prices)
         self._weights = rows.weights
         self._no_downgrade = rows.no_downgrade
+        self.drained = rows.drained
+        self._on_drained(self.drained)
         self._version = version  # as of before the reading: what changed meanwhile is read again
 
     @asynccontextmanager

@@ -23,7 +23,8 @@ from router.routing.prefix import PrefixIndex
 from router.routing.quarantine import Quarantine, Suspect
 from router.routing.retries import RetryBudget
 from router.routing.route import Ending, Need, Route
-from router.routing.table import Phase, WorkerTable
+from router.routing.table import WorkerTable
+from router.routing.view import WorkerView, view_worker
 from router.upstream.link import Owner
 from router.upstream.worker import Worker
 
@@ -80,19 +81,24 @@ class Fleet:
         gone = self._table.remove_gone(lambda address: self._workers[address].running, self._clock(), grace_s)
         return [self._forget(address) for address in gone]
 
-    def drain(self, address: str, *, drained: bool = True) -> bool:
-        """Sends a worker no new turns, or sends it some again. Returns whether there is such a worker."""
-        known = self._table.drain(address) if drained else self._table.resume(address)
+    def set_drained(self, addresses: Collection[str]) -> None:
+        """Workers at these addresses get no new turns, those that are there and those that will come; all others do."""
+        self._table.set_drained(addresses)
         self._owner.on_change()
-        return known
 
-    def find_phase(self, address: str) -> Phase | None:
-        """Whether a worker gets turns."""
-        return self._table.find_phase(address)
-
-    def is_ejected(self, address: str) -> bool:
-        """Whether a worker has failed so often that it gets no turns for a while."""
-        return address in self._breakers.list_open()
+    def view(self) -> list[WorkerView]:
+        """The workers as they are now, for operators, by address."""
+        ejected = self._breakers.list_open()
+        return [
+            view_worker(
+                worker,
+                self._table.find_phase(address),
+                ejected=address in ejected,
+                pace=self._paces.read(address),
+                prefix_error=self._index.read_error(address),
+            )
+            for address, worker in sorted(self._workers.items())
+        ]
 
     @property
     def is_served(self) -> bool:

@@ -1,11 +1,12 @@
 """The table of one model's workers: who is there, who takes turns, and how many. Pure.
 
-    (discovered) ──► serving ──(drain)──► draining ──(resume)──► serving
+    (discovered) ──► serving ──(drained)──► draining ──(no more)──► serving
                         │                    │
                         └─ no longer there ──┴──► leaving ──(its turns have ended, or had their time)──► gone
                                                      └────────── there again ──► serving
 
-A worker that leaves or drains gets no new turns, and those that it runs go on. A worker that has come up is warmed slowly: its caches are
+A worker that leaves or drains gets no new turns, and those that it runs go on. Which are drained is said by address, so a worker that comes
+back, or comes at all, is as it was said. A worker that has come up is warmed slowly: its caches are
 cold, and the turns it would draw because it is empty would all come at once. Its weight rises from a tenth to one within a while, measured
 against the others': if all are new, none is held back. (Slow start as in Envoy.)
 """
@@ -39,13 +40,6 @@ class _Entry:
 
     left_s: float | None = None
     up_s: float | None = None
-    is_drained: bool = False
-
-    @property
-    def phase(self) -> Phase:
-        if self.left_s is not None:
-            return Phase.LEAVING
-        return Phase.DRAINING if self.is_drained else Phase.SERVING
 
 
 class WorkerTable:
@@ -55,6 +49,7 @@ class WorkerTable:
         self._slow_start_s = slow_start_s
         self._least_weight = least_weight
         self._entries: dict[str, _Entry] = {}
+        self._drained: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -63,7 +58,7 @@ class WorkerTable:
         return len(self._entries)
 
     def update(self, addresses: Iterable[str], now: float) -> Changes:
-        """These are all workers there are now. One that comes back while it is leaving serves on, or drains on if it was told to."""
+        """These are all workers there are now. One that comes back while it is leaving goes on as before."""
         present = set(addresses)
         joined = sorted(present - self._entries.keys())
         leaving = sorted(address for address in self._entries.keys() - present if self._entries[address].left_s is None)
@@ -74,13 +69,9 @@ class WorkerTable:
         self._entries.update((address, _Entry()) for address in joined)
         return Changes(joined, leaving)
 
-    def drain(self, address: str) -> bool:
-        """Sends a worker no new turns, until it is told to resume. Returns whether there is such a worker."""
-        return self._set_drained(address, drained=True)
-
-    def resume(self, address: str) -> bool:
-        """Lets a drained worker serve again. Returns whether there is such a worker."""
-        return self._set_drained(address, drained=False)
+    def set_drained(self, addresses: Iterable[str]) -> None:
+        """Workers at these addresses get no new turns, those that are there and those that will come; all others do."""
+        self._drained = frozenset(addresses)
 
     def note(self, address: str, now: float, *, up: bool) -> None:
         """A worker takes generations, or does no more."""
@@ -90,11 +81,16 @@ class WorkerTable:
     def find_phase(self, address: str) -> Phase | None:
         """The phase of a worker; None when there is none."""
         entry = self._entries.get(address)
-        return entry.phase if entry else None
+        if entry is None:
+            return None
+        if entry.left_s is not None:
+            return Phase.LEAVING
+        return Phase.DRAINING if address in self._drained else Phase.SERVING
 
     def list_serving(self) -> list[str]:
         """Workers that are up and get turns."""
-        return [address for address, entry in self._entries.items() if entry.up_s is not None and entry.phase is Phase.SERVING]
+        up = (address for address, entry in self._entries.items() if entry.up_s is not None)
+        return [address for address in up if self.find_phase(address) is Phase.SERVING]
 
     def weigh(self, serving: Iterable[str], now: float) -> dict[str, float]:
         """The share of its slots that each of these workers should be given."""
@@ -109,13 +105,6 @@ class WorkerTable:
         for address in gone:
             del self._entries[address]
         return gone
-
-    def _set_drained(self, address: str, *, drained: bool) -> bool:
-        entry = self._entries.get(address)
-        if entry is None:
-            return False
-        entry.is_drained = drained
-        return True
 
     def _measure_warmth(self, entry: _Entry, now: float) -> float:
         up_for_s = now - entry.up_s if entry.up_s is not None else 0.0

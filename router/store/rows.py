@@ -79,12 +79,14 @@ class PriceRow:
 
 @dataclass(frozen=True, slots=True)
 class TermRows:
-    """All terms of service. Tenants that are not in `weights` have the weight 1, those not in `no_downgrade` allow downgrades."""
+    """All terms of service. Tenants that are not in `weights` have the weight 1, those not in `no_downgrade` allow downgrades; `drained` are
+    addresses of workers."""
 
     quotas: list[QuotaRow]
     prices: list[PriceRow]
     weights: Mapping[str, float]
     no_downgrade: frozenset[str]
+    drained: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Queries on the terms of service: quotas and prices, and a number that rises with every change of them."""
+"""Queries on the terms of service: quotas and prices, and a number that rises with every change of them and of drained workers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import psycopg
 
 from router.errors import unknown
 from router.store.database import Queries
+from router.store.drains import DrainStore
 from router.store.page import ALL, Page
 from router.store.rows import PriceRow, QuotaRow, TermRows
 
@@ -95,12 +96,13 @@ class TermsStore:
         self._queries = queries
 
     async def read_version(self) -> int:
-        """A number that rises with every change of tenants, quotas and prices. Read it first and them after: then none is missed."""
+        """A number that rises with every change of all that `read_all` gives. Read it first and them after: then none is missed."""
         return (await self._queries.fetch(_Version, "SELECT version FROM terms_version"))[0].version
 
     async def read_all(self) -> TermRows:
-        """Every quota and price, and what differs for single tenants."""
+        """Every quota, price and drained worker, and what differs for single tenants."""
         tenants = await self._queries.fetch(_Tenant, "SELECT id, weight, no_downgrade FROM tenants WHERE weight <> 1 OR no_downgrade")
         quotas, prices = await QuotaStore(self._queries).list_all(), await PriceStore(self._queries).list_all()
         no_downgrade = frozenset(tenant.id for tenant in tenants if tenant.no_downgrade)
-        return TermRows(quotas, prices, {tenant.id: tenant.weight for tenant in tenants}, no_downgrade)
+        drained = await DrainStore(self._queries).list_all()
+        return TermRows(quotas, prices, {tenant.id: tenant.weight for tenant in tenants}, no_downgrade, drained)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from tidegate.v1 import admin_service_pb2 as api
 from tidegate.v1.admin_service_pb2_grpc import AdminServiceServicer
 
 from router.admin.identity import IdentityAdmin
 from router.admin.reports import Reports
 from router.admin.terms import TermsAdmin
+from router.admin.workers import WorkersAdmin
 from router.errors import draining, reader_too_slow
 from router.transport.admin_protos import (
     read_amounts,
@@ -30,6 +33,7 @@ from router.transport.admin_protos import (
     write_tenant,
     write_usage_day,
     write_user,
+    write_worker,
 )
 from router.transport.paging import read_date, read_moment, read_number, read_page, read_text, write_token
 from router.transport.requests import current_principal, readable
@@ -41,11 +45,19 @@ class AdminService(AdminServiceServicer):
     """The administrators' service."""
 
     def __init__(
-        self, identity: IdentityAdmin, terms: TermsAdmin, reports: Reports, *, slow_reader_s: float = 30.0, watch_s: float = 1.0
+        self,
+        identity: IdentityAdmin,
+        terms: TermsAdmin,
+        reports: Reports,
+        workers: WorkersAdmin,
+        *,
+        slow_reader_s: float = 30.0,
+        watch_s: float = 1.0,
     ) -> None:
         self._identity = identity
         self._terms = terms
         self._reports = reports
+        self._workers = workers
         self._slow_reader_s = slow_reader_s
         self._watch_s = watch_s
         self._closed = asyncio.Event()
@@ -159,9 +171,26 @@ class AdminService(AdminServiceServicer):
 
     async def WatchQueues(self, request: api.WatchQueuesRequest, context: Context) -> None:
         readable(request)
+        who = current_principal()
+        await self._watch(context, lambda: api.WatchQueuesResponse(queues=map(write_queue, self._reports.view_queues(who))))
+
+    async def WatchWorkers(self, request: api.WatchWorkersRequest, context: Context) -> None:
+        readable(request)
+        who = current_principal()
+        await self._watch(context, lambda: api.WatchWorkersResponse(workers=map(write_worker, self._workers.view(who))))
+
+    async def DrainWorker(self, request: api.DrainWorkerRequest, context: Context) -> api.DrainWorkerResponse:
+        await self._workers.drain(current_principal(), readable(request).address)
+        return api.DrainWorkerResponse()
+
+    async def ResumeWorker(self, request: api.ResumeWorkerRequest, context: Context) -> api.ResumeWorkerResponse:
+        await self._workers.resume(current_principal(), readable(request).address)
+        return api.ResumeWorkerResponse()
+
+    async def _watch(self, context: Context, look: Callable[[], Message]) -> None:
+        """Writes what there is to see, again and again, until the router drains."""
         while not self._closed.is_set():
-            views = self._reports.view_queues(current_principal())
-            await context.write(api.WatchQueuesResponse(queues=map(write_queue, views)))
+            await context.write(look())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._watch_s):
                     await self._closed.wait()

@@ -13,9 +13,11 @@ from tidegate.v1 import admin_service_pb2 as api
 
 from router.admin.checks import read_money
 from router.admin.reports import ExportForm, ExportRows, QueueView, UsageQuery
+from router.admin.workers import ModelWorker
 from router.auth.issue import KeyGrant
 from router.auth.principal import Role, read_roles
 from router.errors import Violation, field_invalid
+from router.routing.table import Phase
 from router.store.rows import AuditRow, KeyRow, PriceRow, QuotaRow, TenantRow, UsageDayRow, UserRow
 from router.store.usage import Whose
 
@@ -168,6 +170,29 @@ def write_queue(view: QueueView) -> pb.ModelQueue:
     return pb.ModelQueue(model=view.model, waiting=view.waiting, running=view.running, slots=view.slots, tenants=tenants)
 
 
+def write_worker(seen: ModelWorker) -> pb.Worker:
+    """A worker."""
+    worker, load = seen.worker, seen.worker.load
+    return pb.Worker(
+        model=seen.model,
+        address=worker.address,
+        phase=_PHASES[worker.phase],
+        up=worker.up,
+        ejected=worker.ejected,
+        silence=timedelta(seconds=worker.silence_s),
+        engine=worker.engine,
+        profile=worker.profile,
+        slots=worker.slots,
+        active_turns=load.active,
+        queued_turns=load.queued,
+        router_turns=worker.running,
+        used_blocks=load.total_blocks - load.free_blocks,
+        total_blocks=load.total_blocks,
+        pace=worker.pace,
+        prefix_error=worker.prefix_error,
+    )
+
+
 def _read_role(field: str, number: pb.AccessRole) -> Role:
     role = _ROLES.get(number)
     if role is None:
@@ -202,6 +227,12 @@ _ROLES = {
     pb.ACCESS_ROLE_CALLER: Role.CALLER,
     pb.ACCESS_ROLE_TENANT_ADMIN: Role.TENANT_ADMIN,
     pb.ACCESS_ROLE_OPERATOR: Role.OPERATOR,
+}
+_PHASES = {
+    Phase.SERVING: pb.WORKER_PHASE_SERVING,
+    Phase.DRAINING: pb.WORKER_PHASE_DRAINING,
+    Phase.LEAVING: pb.WORKER_PHASE_LEAVING,
+    None: pb.WORKER_PHASE_ABSENT,
 }
 _EXPORT_ROWS = {
     api.EXPORT_ROW_UNSPECIFIED: ExportRows.TURNS,

@@ -14,10 +14,12 @@ from tidegate.v1.admin_service_pb2_grpc import AdminServiceStub, add_AdminServic
 from router.admin.identity import IdentityAdmin
 from router.admin.reports import Reports
 from router.admin.terms import TermsAdmin
+from router.admin.workers import WorkersAdmin
 from router.admission.queue import AdmissionQueue
 from router.auth.keys import KeyHash
 from router.auth.principal import Principal, Role
 from router.errors import unauthenticated
+from router.routing.fleet import Fleet
 from router.store.database import Database
 from router.transport.admin_api import AdminService
 from router.transport.requests import ReadingInterceptor, current_call, set_principal
@@ -39,6 +41,7 @@ class AdminBench:
     identity: IdentityAdmin
     terms: TermsAdmin
     reports: Reports
+    workers: WorkersAdmin
     service: AdminService
     target: str
     stub: Any
@@ -61,10 +64,16 @@ async def admit_by_name(method_name: str) -> None:
 
 
 @asynccontextmanager
-async def run_admin(database: Database, queues: Mapping[str, AdmissionQueue] | None = None, **options: float) -> AsyncIterator[AdminBench]:
+async def run_admin(
+    database: Database,
+    queues: Mapping[str, AdmissionQueue] | None = None,
+    fleets: Mapping[str, Fleet] | None = None,
+    **options: float,
+) -> AsyncIterator[AdminBench]:
     """Serves until the block ends; `options` are AdminService's."""
     identity, terms, reports = IdentityAdmin(database, KEYS, time.time), TermsAdmin(database, time.time), Reports(database, queues or {})
-    service = AdminService(identity, terms, reports, **options)
+    workers = WorkersAdmin(database, fleets or {}, lambda: ())
+    service = AdminService(identity, terms, reports, workers, **options)
     server = grpc.aio.server(interceptors=(ReadingInterceptor(64 * 1024), StatusInterceptor(admit_by_name)))
     add_AdminServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
@@ -72,7 +81,7 @@ async def run_admin(database: Database, queues: Mapping[str, AdmissionQueue] | N
     try:
         async with grpc.aio.insecure_channel(target) as channel:
             stub = AdminServiceStub(channel)  # type: ignore[no-untyped-call]
-            yield AdminBench(database, identity, terms, reports, service, target, stub)
+            yield AdminBench(database, identity, terms, reports, workers, service, target, stub)
     finally:
         service.close()
         await server.stop(0)

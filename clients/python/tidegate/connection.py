@@ -110,16 +110,9 @@ class Connection:
             self.in_background(channel.channel.close())
 
     def _open_channel(self) -> Channel:
-        channel = Channel(self._make_channel())
+        channel = Channel(self._credentials.open_channel(self._target, _OPTIONS))
         self._open.add(channel)
         return channel
-
-    def _make_channel(self) -> grpc.aio.Channel:
-        tls = self._credentials.tls
-        if tls is None:
-            return grpc.aio.insecure_channel(self._target, options=_OPTIONS)
-        name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
-        return grpc.aio.secure_channel(self._target, tls.credentials(), options=(*_OPTIONS, *name))
 
     def __del__(self) -> None:
         if self._open:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -50,6 +51,13 @@ class Credentials:
         """The headers that say who calls."""
         token = self.token() if callable(self.token) else self.token
         return {"authorization": f"Bearer {token}"} if token else {}
+
+    def open_channel(self, target: str, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
+        """A channel that is encrypted as they say. Nothing is reached yet. Raises OSError for PEM files that cannot be read."""
+        if self.tls is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        name = (("grpc.ssl_target_name_override", self.tls.server_name),) if self.tls.server_name else ()
+        return grpc.aio.secure_channel(target, self.tls.credentials(), options=(*options, *name))
 
 
 def choose_credentials(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from router.auth.authenticate import Headers
 from router.auth.mtls import Peer
@@ -110,11 +110,12 @@ class FakeTermsSource:
         prices: Sequence[PriceRow] = (),
         weights: Mapping[str, float] | None = None,
         no_downgrade: Sequence[str] = (),
+        drained: Collection[str] = (),
     ) -> None:
         self.version = 1
         self.reads = 0
         self.error: Exception | None = None
-        self.rows = TermRows(list(quotas), list(prices), weights or {}, frozenset(no_downgrade))
+        self.rows = TermRows(list(quotas), list(prices), weights or {}, frozenset(no_downgrade), frozenset(drained))
 
     async def read_version(self) -> int:
         if self.error:

@@ -7,8 +7,10 @@ from typing import cast
 
 from router.errors import TidegateError, no_worker
 from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.routing.fleet import Fleet
 from router.upstream.link import Generation, OnTokens, Owner
 from router.upstream.worker import Worker
+from tests.bench.pools import make_pool
 
 CONTEXT = 2048
 POOL = 1024
@@ -78,3 +80,13 @@ class FakeWorker:
     def _close(self, generation: Generation) -> None:
         if self._running.pop(generation.number, None):
             self.cancelled.append(generation.number)
+
+
+def fleet_of(*workers: FakeWorker) -> Fleet:
+    """A fleet of these workers."""
+    by_address = {worker.address: worker for worker in workers}
+    fleet = make_pool(lambda address, owner: by_address[address].connect(address, owner), list(by_address)).fleet
+    fleet.update(by_address)
+    for worker in workers:
+        worker.owner.on_change()
+    return fleet

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from argparse import ArgumentParser
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
-from tidegate.admin.command import COMMANDS, build_parser, run
+from tidegate.admin.command import COMMANDS, build_parser, build_workers_parser, run
 from tidegate.admin.output import to_table
 from tidegate.admin.router import Fault, Router, connect, read_access
 from tidegate.v1 import admin_service_pb2 as api
@@ -21,8 +22,10 @@ from router.auth.keys import read_prefix
 from router.store.usage import UsageStore
 from tests.bench.admin import AdminBench, run_admin
 from tests.bench.postgres import fresh_database
+from tests.unit.router.fake_worker import FakeWorker, fleet_of
 from tests.unit.router.ledger.entries import entry_of
 
+WORKER = "10.0.0.9:8001"
 DAYS = "--from 2027-01-01 --to 2027-01-31"
 
 # Each command once, in an order in which all succeed; `{key}` is the prefix of a key.
@@ -47,6 +50,8 @@ EXAMPLES = {
     "usage export": f"usage export {DAYS} --by day --format json",
     "audit": "audit acme --limit 5",
     "queues": "queues",
+    "worker drain": f"worker drain {WORKER}",
+    "worker resume": f"worker resume {WORKER}",
 }
 
 
@@ -59,8 +64,8 @@ class Terminal:
         self.err = ""
         self._captured = captured
 
-    async def run(self, line: str, key: str = "ops") -> int:
-        arguments = build_parser().parse_args(["--target", self.bench.target, *shlex.split(line)])
+    async def run(self, line: str, key: str = "ops", parser: ArgumentParser | None = None) -> int:
+        arguments = (parser or build_parser()).parse_args(["--target", self.bench.target, *shlex.split(line)])
         code = await run(arguments, {"TIDEGATE_KEY": key})
         self.out, self.err = self._captured.readouterr()
         return code
@@ -75,7 +80,8 @@ class Terminal:
 @pytest.fixture
 async def terminal(capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Terminal]:
     queues = {"small": AdmissionQueue(lambda: 4, lambda: 0.0, TimeModel())}
-    async with fresh_database() as (database, _), run_admin(database, queues, watch_s=0.01) as bench:
+    fleets = {"small": fleet_of(FakeWorker(WORKER, busy=2), FakeWorker("10.0.0.8:8001", up=False))}
+    async with fresh_database() as (database, _), run_admin(database, queues, fleets, watch_s=0.01) as bench:
         yield Terminal(bench, capsys)
 
 
@@ -175,7 +181,7 @@ def test_a_key_comes_from_a_file_before_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "key"
     asked = build_parser().parse_args(["--key-file", str(file), "tenant", "list"])
     file.write_text("tg_a_b\n")
-    assert read_access(asked, {"TIDEGATE_KEY": "other"}).key == "tg_a_b"
+    assert read_access(asked, {"TIDEGATE_KEY": "other"}).credentials.token == "tg_a_b"
     assert "tg_a_b" not in repr(read_access(asked, {}))
     for text in (b"", b"two words", b"\xff\xfe", "schlüssel".encode()):
         file.write_bytes(text)
@@ -214,6 +220,22 @@ async def test_a_tenants_downgrades_are_forbidden_and_allowed_again(terminal: Te
         assert terminal.out.endswith(f"downgrades {told}\n")
         await terminal.run("tenant list")
         assert told in terminal.out
+
+
+async def test_workers_are_a_command_of_their_own(terminal: Terminal) -> None:
+    """A line for each, in which what a worker that is down does not tell is a dash; JSON where that is asked for."""
+    assert await terminal.run("", parser=build_workers_parser()) == 0
+    head, *lines = (line.split() for line in terminal.out.replace("SILENT S", "SILENT").replace("KV BLOCKS", "KV").splitlines())
+    assert head[:11] == ["MODEL", "WORKER", "PHASE", "STATE", "SILENT", "ENGINE", "TURNS", "QUEUED", "SLOTS", "OURS", "KV"]
+    assert [line[:6] for line in lines] == [
+        ["small", "10.0.0.8:8001", "serving", "down", "-", "scripted/fast"],
+        ["small", WORKER, "serving", "up", "0", "scripted/fast"],
+    ]
+    assert lines[1][6:10] == ["0", "0", "8", "2"]
+    await terminal.run("--json", parser=build_workers_parser())
+    assert [(it["address"], it["phase"]) for it in json.loads(terminal.out)] == [("10.0.0.8:8001", "serving"), (WORKER, "serving")]
+    assert await terminal.run("", key="ann", parser=build_workers_parser()) == 1
+    assert terminal.err == "tidegate workers: PERMISSION_DENIED: the role operator is needed\n"
 
 
 async def test_a_listing_is_read_to_its_end(terminal: Terminal) -> None:

@@ -2340,6 +2340,255 @@ func (x *WatchQueuesResponse) GetQueues() []*ModelQueue {
 	return nil
 }
 
+// WatchWorkersRequest asks to see the workers.
+type WatchWorkersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchWorkersRequest) Reset() {
+	*x = WatchWorkersRequest{}
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchWorkersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchWorkersRequest) ProtoMessage() {}
+
+func (x *WatchWorkersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchWorkersRequest.ProtoReflect.Descriptor instead.
+func (*WatchWorkersRequest) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_service_proto_rawDescGZIP(), []int{41}
+}
+
+// WatchWorkersResponse is what the workers were like at one moment.
+type WatchWorkersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By model and address; those without a model last.
+	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchWorkersResponse) Reset() {
+	*x = WatchWorkersResponse{}
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchWorkersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchWorkersResponse) ProtoMessage() {}
+
+func (x *WatchWorkersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchWorkersResponse.ProtoReflect.Descriptor instead.
+func (*WatchWorkersResponse) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_service_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *WatchWorkersResponse) GetWorkers() []*Worker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// DrainWorkerRequest takes a worker out of service.
+type DrainWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it is, as WatchWorkers tells it.
+	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainWorkerRequest) Reset() {
+	*x = DrainWorkerRequest{}
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainWorkerRequest) ProtoMessage() {}
+
+func (x *DrainWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainWorkerRequest.ProtoReflect.Descriptor instead.
+func (*DrainWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_service_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *DrainWorkerRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// DrainWorkerResponse says that it is done.
+type DrainWorkerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainWorkerResponse) Reset() {
+	*x = DrainWorkerResponse{}
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainWorkerResponse) ProtoMessage() {}
+
+func (x *DrainWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainWorkerResponse.ProtoReflect.Descriptor instead.
+func (*DrainWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_service_proto_rawDescGZIP(), []int{44}
+}
+
+// ResumeWorkerRequest takes a worker into service again.
+type ResumeWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it is, or was.
+	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeWorkerRequest) Reset() {
+	*x = ResumeWorkerRequest{}
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeWorkerRequest) ProtoMessage() {}
+
+func (x *ResumeWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeWorkerRequest.ProtoReflect.Descriptor instead.
+func (*ResumeWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_service_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ResumeWorkerRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// ResumeWorkerResponse says that it is done.
+type ResumeWorkerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeWorkerResponse) Reset() {
+	*x = ResumeWorkerResponse{}
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeWorkerResponse) ProtoMessage() {}
+
+func (x *ResumeWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_admin_service_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeWorkerResponse.ProtoReflect.Descriptor instead.
+func (*ResumeWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_service_proto_rawDescGZIP(), []int{46}
+}
+
 var File_tidegate_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_tidegate_v1_admin_service_proto_rawDesc = "" +
@@ -2475,7 +2724,16 @@ const file_tidegate_v1_admin_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x14\n" +
 	"\x12WatchQueuesRequest\"F\n" +
 	"\x13WatchQueuesResponse\x12/\n" +
-	"\x06queues\x18\x01 \x03(\v2\x17.tidegate.v1.ModelQueueR\x06queues*\\\n" +
+	"\x06queues\x18\x01 \x03(\v2\x17.tidegate.v1.ModelQueueR\x06queues\"\x15\n" +
+	"\x13WatchWorkersRequest\"E\n" +
+	"\x14WatchWorkersResponse\x12-\n" +
+	"\aworkers\x18\x01 \x03(\v2\x13.tidegate.v1.WorkerR\aworkers\".\n" +
+	"\x12DrainWorkerRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x15\n" +
+	"\x13DrainWorkerResponse\"/\n" +
+	"\x13ResumeWorkerRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x16\n" +
+	"\x14ResumeWorkerResponse*\\\n" +
 	"\fExportFormat\x12\x1d\n" +
 	"\x19EXPORT_FORMAT_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EXPORT_FORMAT_CSV\x10\x01\x12\x16\n" +
@@ -2483,7 +2741,7 @@ const file_tidegate_v1_admin_service_proto_rawDesc = "" +
 	"\tExportRow\x12\x1a\n" +
 	"\x16EXPORT_ROW_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fEXPORT_ROW_TURN\x10\x01\x12\x12\n" +
-	"\x0eEXPORT_ROW_DAY\x10\x022\xb8\f\n" +
+	"\x0eEXPORT_ROW_DAY\x10\x022\xb6\x0e\n" +
 	"\fAdminService\x12J\n" +
 	"\tPutTenant\x12\x1d.tidegate.v1.PutTenantRequest\x1a\x1e.tidegate.v1.PutTenantResponse\x12V\n" +
 	"\rDisableTenant\x12!.tidegate.v1.DisableTenantRequest\x1a\".tidegate.v1.DisableTenantResponse\x12S\n" +
@@ -2506,7 +2764,10 @@ const file_tidegate_v1_admin_service_proto_rawDesc = "" +
 	"\rListUsageDays\x12!.tidegate.v1.ListUsageDaysRequest\x1a\".tidegate.v1.ListUsageDaysResponse\x12R\n" +
 	"\vExportUsage\x12\x1f.tidegate.v1.ExportUsageRequest\x1a .tidegate.v1.ExportUsageResponse0\x01\x12J\n" +
 	"\tListAudit\x12\x1d.tidegate.v1.ListAuditRequest\x1a\x1e.tidegate.v1.ListAuditResponse\x12R\n" +
-	"\vWatchQueues\x12\x1f.tidegate.v1.WatchQueuesRequest\x1a .tidegate.v1.WatchQueuesResponse0\x01B?\n" +
+	"\vWatchQueues\x12\x1f.tidegate.v1.WatchQueuesRequest\x1a .tidegate.v1.WatchQueuesResponse0\x01\x12U\n" +
+	"\fWatchWorkers\x12 .tidegate.v1.WatchWorkersRequest\x1a!.tidegate.v1.WatchWorkersResponse0\x01\x12P\n" +
+	"\vDrainWorker\x12\x1f.tidegate.v1.DrainWorkerRequest\x1a .tidegate.v1.DrainWorkerResponse\x12S\n" +
+	"\fResumeWorker\x12 .tidegate.v1.ResumeWorkerRequest\x1a!.tidegate.v1.ResumeWorkerResponseB?\n" +
 	"\x0fdev.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3"
 
 var (
@@ -2522,7 +2783,7 @@ func file_tidegate_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_tidegate_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tidegate_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_tidegate_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_tidegate_v1_admin_service_proto_goTypes = []any{
 	(ExportFormat)(0),             // 0: tidegate.v1.ExportFormat
 	(ExportRow)(0),                // 1: tidegate.v1.ExportRow
@@ -2567,89 +2828,103 @@ var file_tidegate_v1_admin_service_proto_goTypes = []any{
 	(*ListAuditResponse)(nil),     // 40: tidegate.v1.ListAuditResponse
 	(*WatchQueuesRequest)(nil),    // 41: tidegate.v1.WatchQueuesRequest
 	(*WatchQueuesResponse)(nil),   // 42: tidegate.v1.WatchQueuesResponse
-	(*Tenant)(nil),                // 43: tidegate.v1.Tenant
-	(*User)(nil),                  // 44: tidegate.v1.User
-	(AccessRole)(0),               // 45: tidegate.v1.AccessRole
-	(*ModelSet)(nil),              // 46: tidegate.v1.ModelSet
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
-	(*ApiKey)(nil),                // 48: tidegate.v1.ApiKey
-	(*durationpb.Duration)(nil),   // 49: google.protobuf.Duration
-	(*Quota)(nil),                 // 50: tidegate.v1.Quota
-	(*QuotaScope)(nil),            // 51: tidegate.v1.QuotaScope
-	(*Price)(nil),                 // 52: tidegate.v1.Price
-	(*UsageDay)(nil),              // 53: tidegate.v1.UsageDay
-	(*AuditEntry)(nil),            // 54: tidegate.v1.AuditEntry
-	(*ModelQueue)(nil),            // 55: tidegate.v1.ModelQueue
+	(*WatchWorkersRequest)(nil),   // 43: tidegate.v1.WatchWorkersRequest
+	(*WatchWorkersResponse)(nil),  // 44: tidegate.v1.WatchWorkersResponse
+	(*DrainWorkerRequest)(nil),    // 45: tidegate.v1.DrainWorkerRequest
+	(*DrainWorkerResponse)(nil),   // 46: tidegate.v1.DrainWorkerResponse
+	(*ResumeWorkerRequest)(nil),   // 47: tidegate.v1.ResumeWorkerRequest
+	(*ResumeWorkerResponse)(nil),  // 48: tidegate.v1.ResumeWorkerResponse
+	(*Tenant)(nil),                // 49: tidegate.v1.Tenant
+	(*User)(nil),                  // 50: tidegate.v1.User
+	(AccessRole)(0),               // 51: tidegate.v1.AccessRole
+	(*ModelSet)(nil),              // 52: tidegate.v1.ModelSet
+	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
+	(*ApiKey)(nil),                // 54: tidegate.v1.ApiKey
+	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
+	(*Quota)(nil),                 // 56: tidegate.v1.Quota
+	(*QuotaScope)(nil),            // 57: tidegate.v1.QuotaScope
+	(*Price)(nil),                 // 58: tidegate.v1.Price
+	(*UsageDay)(nil),              // 59: tidegate.v1.UsageDay
+	(*AuditEntry)(nil),            // 60: tidegate.v1.AuditEntry
+	(*ModelQueue)(nil),            // 61: tidegate.v1.ModelQueue
+	(*Worker)(nil),                // 62: tidegate.v1.Worker
 }
 var file_tidegate_v1_admin_service_proto_depIdxs = []int32{
-	43, // 0: tidegate.v1.PutTenantResponse.tenant:type_name -> tidegate.v1.Tenant
-	43, // 1: tidegate.v1.ListTenantsResponse.tenants:type_name -> tidegate.v1.Tenant
-	44, // 2: tidegate.v1.PutUserResponse.user:type_name -> tidegate.v1.User
-	44, // 3: tidegate.v1.ListUsersResponse.users:type_name -> tidegate.v1.User
-	45, // 4: tidegate.v1.CreateKeyRequest.roles:type_name -> tidegate.v1.AccessRole
-	46, // 5: tidegate.v1.CreateKeyRequest.models:type_name -> tidegate.v1.ModelSet
-	47, // 6: tidegate.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
-	48, // 7: tidegate.v1.ListKeysResponse.keys:type_name -> tidegate.v1.ApiKey
-	49, // 8: tidegate.v1.RotateKeyRequest.overlap:type_name -> google.protobuf.Duration
-	46, // 9: tidegate.v1.RestrictKeyRequest.models:type_name -> tidegate.v1.ModelSet
-	50, // 10: tidegate.v1.SetQuotaRequest.quota:type_name -> tidegate.v1.Quota
-	51, // 11: tidegate.v1.DeleteQuotaRequest.scope:type_name -> tidegate.v1.QuotaScope
-	50, // 12: tidegate.v1.ListQuotasResponse.quotas:type_name -> tidegate.v1.Quota
-	52, // 13: tidegate.v1.AddPriceRequest.price:type_name -> tidegate.v1.Price
-	52, // 14: tidegate.v1.AddPriceResponse.price:type_name -> tidegate.v1.Price
-	52, // 15: tidegate.v1.ListPricesResponse.prices:type_name -> tidegate.v1.Price
+	49, // 0: tidegate.v1.PutTenantResponse.tenant:type_name -> tidegate.v1.Tenant
+	49, // 1: tidegate.v1.ListTenantsResponse.tenants:type_name -> tidegate.v1.Tenant
+	50, // 2: tidegate.v1.PutUserResponse.user:type_name -> tidegate.v1.User
+	50, // 3: tidegate.v1.ListUsersResponse.users:type_name -> tidegate.v1.User
+	51, // 4: tidegate.v1.CreateKeyRequest.roles:type_name -> tidegate.v1.AccessRole
+	52, // 5: tidegate.v1.CreateKeyRequest.models:type_name -> tidegate.v1.ModelSet
+	53, // 6: tidegate.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	54, // 7: tidegate.v1.ListKeysResponse.keys:type_name -> tidegate.v1.ApiKey
+	55, // 8: tidegate.v1.RotateKeyRequest.overlap:type_name -> google.protobuf.Duration
+	52, // 9: tidegate.v1.RestrictKeyRequest.models:type_name -> tidegate.v1.ModelSet
+	56, // 10: tidegate.v1.SetQuotaRequest.quota:type_name -> tidegate.v1.Quota
+	57, // 11: tidegate.v1.DeleteQuotaRequest.scope:type_name -> tidegate.v1.QuotaScope
+	56, // 12: tidegate.v1.ListQuotasResponse.quotas:type_name -> tidegate.v1.Quota
+	58, // 13: tidegate.v1.AddPriceRequest.price:type_name -> tidegate.v1.Price
+	58, // 14: tidegate.v1.AddPriceResponse.price:type_name -> tidegate.v1.Price
+	58, // 15: tidegate.v1.ListPricesResponse.prices:type_name -> tidegate.v1.Price
 	34, // 16: tidegate.v1.ListUsageDaysRequest.filter:type_name -> tidegate.v1.UsageFilter
-	53, // 17: tidegate.v1.ListUsageDaysResponse.days:type_name -> tidegate.v1.UsageDay
+	59, // 17: tidegate.v1.ListUsageDaysResponse.days:type_name -> tidegate.v1.UsageDay
 	34, // 18: tidegate.v1.ExportUsageRequest.filter:type_name -> tidegate.v1.UsageFilter
 	0,  // 19: tidegate.v1.ExportUsageRequest.format:type_name -> tidegate.v1.ExportFormat
 	1,  // 20: tidegate.v1.ExportUsageRequest.row:type_name -> tidegate.v1.ExportRow
-	54, // 21: tidegate.v1.ListAuditResponse.entries:type_name -> tidegate.v1.AuditEntry
-	55, // 22: tidegate.v1.WatchQueuesResponse.queues:type_name -> tidegate.v1.ModelQueue
-	2,  // 23: tidegate.v1.AdminService.PutTenant:input_type -> tidegate.v1.PutTenantRequest
-	4,  // 24: tidegate.v1.AdminService.DisableTenant:input_type -> tidegate.v1.DisableTenantRequest
-	6,  // 25: tidegate.v1.AdminService.EnableTenant:input_type -> tidegate.v1.EnableTenantRequest
-	8,  // 26: tidegate.v1.AdminService.ListTenants:input_type -> tidegate.v1.ListTenantsRequest
-	10, // 27: tidegate.v1.AdminService.PutUser:input_type -> tidegate.v1.PutUserRequest
-	12, // 28: tidegate.v1.AdminService.ListUsers:input_type -> tidegate.v1.ListUsersRequest
-	14, // 29: tidegate.v1.AdminService.CreateKey:input_type -> tidegate.v1.CreateKeyRequest
-	16, // 30: tidegate.v1.AdminService.ListKeys:input_type -> tidegate.v1.ListKeysRequest
-	18, // 31: tidegate.v1.AdminService.RotateKey:input_type -> tidegate.v1.RotateKeyRequest
-	20, // 32: tidegate.v1.AdminService.RevokeKey:input_type -> tidegate.v1.RevokeKeyRequest
-	22, // 33: tidegate.v1.AdminService.RestrictKey:input_type -> tidegate.v1.RestrictKeyRequest
-	24, // 34: tidegate.v1.AdminService.SetQuota:input_type -> tidegate.v1.SetQuotaRequest
-	26, // 35: tidegate.v1.AdminService.DeleteQuota:input_type -> tidegate.v1.DeleteQuotaRequest
-	28, // 36: tidegate.v1.AdminService.ListQuotas:input_type -> tidegate.v1.ListQuotasRequest
-	30, // 37: tidegate.v1.AdminService.AddPrice:input_type -> tidegate.v1.AddPriceRequest
-	32, // 38: tidegate.v1.AdminService.ListPrices:input_type -> tidegate.v1.ListPricesRequest
-	35, // 39: tidegate.v1.AdminService.ListUsageDays:input_type -> tidegate.v1.ListUsageDaysRequest
-	37, // 40: tidegate.v1.AdminService.ExportUsage:input_type -> tidegate.v1.ExportUsageRequest
-	39, // 41: tidegate.v1.AdminService.ListAudit:input_type -> tidegate.v1.ListAuditRequest
-	41, // 42: tidegate.v1.AdminService.WatchQueues:input_type -> tidegate.v1.WatchQueuesRequest
-	3,  // 43: tidegate.v1.AdminService.PutTenant:output_type -> tidegate.v1.PutTenantResponse
-	5,  // 44: tidegate.v1.AdminService.DisableTenant:output_type -> tidegate.v1.DisableTenantResponse
-	7,  // 45: tidegate.v1.AdminService.EnableTenant:output_type -> tidegate.v1.EnableTenantResponse
-	9,  // 46: tidegate.v1.AdminService.ListTenants:output_type -> tidegate.v1.ListTenantsResponse
-	11, // 47: tidegate.v1.AdminService.PutUser:output_type -> tidegate.v1.PutUserResponse
-	13, // 48: tidegate.v1.AdminService.ListUsers:output_type -> tidegate.v1.ListUsersResponse
-	15, // 49: tidegate.v1.AdminService.CreateKey:output_type -> tidegate.v1.CreateKeyResponse
-	17, // 50: tidegate.v1.AdminService.ListKeys:output_type -> tidegate.v1.ListKeysResponse
-	19, // 51: tidegate.v1.AdminService.RotateKey:output_type -> tidegate.v1.RotateKeyResponse
-	21, // 52: tidegate.v1.AdminService.RevokeKey:output_type -> tidegate.v1.RevokeKeyResponse
-	23, // 53: tidegate.v1.AdminService.RestrictKey:output_type -> tidegate.v1.RestrictKeyResponse
-	25, // 54: tidegate.v1.AdminService.SetQuota:output_type -> tidegate.v1.SetQuotaResponse
-	27, // 55: tidegate.v1.AdminService.DeleteQuota:output_type -> tidegate.v1.DeleteQuotaResponse
-	29, // 56: tidegate.v1.AdminService.ListQuotas:output_type -> tidegate.v1.ListQuotasResponse
-	31, // 57: tidegate.v1.AdminService.AddPrice:output_type -> tidegate.v1.AddPriceResponse
-	33, // 58: tidegate.v1.AdminService.ListPrices:output_type -> tidegate.v1.ListPricesResponse
-	36, // 59: tidegate.v1.AdminService.ListUsageDays:output_type -> tidegate.v1.ListUsageDaysResponse
-	38, // 60: tidegate.v1.AdminService.ExportUsage:output_type -> tidegate.v1.ExportUsageResponse
-	40, // 61: tidegate.v1.AdminService.ListAudit:output_type -> tidegate.v1.ListAuditResponse
-	42, // 62: tidegate.v1.AdminService.WatchQueues:output_type -> tidegate.v1.WatchQueuesResponse
-	43, // [43:63] is the sub-list for method output_type
-	23, // [23:43] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	60, // 21: tidegate.v1.ListAuditResponse.entries:type_name -> tidegate.v1.AuditEntry
+	61, // 22: tidegate.v1.WatchQueuesResponse.queues:type_name -> tidegate.v1.ModelQueue
+	62, // 23: tidegate.v1.WatchWorkersResponse.workers:type_name -> tidegate.v1.Worker
+	2,  // 24: tidegate.v1.AdminService.PutTenant:input_type -> tidegate.v1.PutTenantRequest
+	4,  // 25: tidegate.v1.AdminService.DisableTenant:input_type -> tidegate.v1.DisableTenantRequest
+	6,  // 26: tidegate.v1.AdminService.EnableTenant:input_type -> tidegate.v1.EnableTenantRequest
+	8,  // 27: tidegate.v1.AdminService.ListTenants:input_type -> tidegate.v1.ListTenantsRequest
+	10, // 28: tidegate.v1.AdminService.PutUser:input_type -> tidegate.v1.PutUserRequest
+	12, // 29: tidegate.v1.AdminService.ListUsers:input_type -> tidegate.v1.ListUsersRequest
+	14, // 30: tidegate.v1.AdminService.CreateKey:input_type -> tidegate.v1.CreateKeyRequest
+	16, // 31: tidegate.v1.AdminService.ListKeys:input_type -> tidegate.v1.ListKeysRequest
+	18, // 32: tidegate.v1.AdminService.RotateKey:input_type -> tidegate.v1.RotateKeyRequest
+	20, // 33: tidegate.v1.AdminService.RevokeKey:input_type -> tidegate.v1.RevokeKeyRequest
+	22, // 34: tidegate.v1.AdminService.RestrictKey:input_type -> tidegate.v1.RestrictKeyRequest
+	24, // 35: tidegate.v1.AdminService.SetQuota:input_type -> tidegate.v1.SetQuotaRequest
+	26, // 36: tidegate.v1.AdminService.DeleteQuota:input_type -> tidegate.v1.DeleteQuotaRequest
+	28, // 37: tidegate.v1.AdminService.ListQuotas:input_type -> tidegate.v1.ListQuotasRequest
+	30, // 38: tidegate.v1.AdminService.AddPrice:input_type -> tidegate.v1.AddPriceRequest
+	32, // 39: tidegate.v1.AdminService.ListPrices:input_type -> tidegate.v1.ListPricesRequest
+	35, // 40: tidegate.v1.AdminService.ListUsageDays:input_type -> tidegate.v1.ListUsageDaysRequest
+	37, // 41: tidegate.v1.AdminService.ExportUsage:input_type -> tidegate.v1.ExportUsageRequest
+	39, // 42: tidegate.v1.AdminService.ListAudit:input_type -> tidegate.v1.ListAuditRequest
+	41, // 43: tidegate.v1.AdminService.WatchQueues:input_type -> tidegate.v1.WatchQueuesRequest
+	43, // 44: tidegate.v1.AdminService.WatchWorkers:input_type -> tidegate.v1.WatchWorkersRequest
+	45, // 45: tidegate.v1.AdminService.DrainWorker:input_type -> tidegate.v1.DrainWorkerRequest
+	47, // 46: tidegate.v1.AdminService.ResumeWorker:input_type -> tidegate.v1.ResumeWorkerRequest
+	3,  // 47: tidegate.v1.AdminService.PutTenant:output_type -> tidegate.v1.PutTenantResponse
+	5,  // 48: tidegate.v1.AdminService.DisableTenant:output_type -> tidegate.v1.DisableTenantResponse
+	7,  // 49: tidegate.v1.AdminService.EnableTenant:output_type -> tidegate.v1.EnableTenantResponse
+	9,  // 50: tidegate.v1.AdminService.ListTenants:output_type -> tidegate.v1.ListTenantsResponse
+	11, // 51: tidegate.v1.AdminService.PutUser:output_type -> tidegate.v1.PutUserResponse
+	13, // 52: tidegate.v1.AdminService.ListUsers:output_type -> tidegate.v1.ListUsersResponse
+	15, // 53: tidegate.v1.AdminService.CreateKey:output_type -> tidegate.v1.CreateKeyResponse
+	17, // 54: tidegate.v1.AdminService.ListKeys:output_type -> tidegate.v1.ListKeysResponse
+	19, // 55: tidegate.v1.AdminService.RotateKey:output_type -> tidegate.v1.RotateKeyResponse
+	21, // 56: tidegate.v1.AdminService.RevokeKey:output_type -> tidegate.v1.RevokeKeyResponse
+	23, // 57: tidegate.v1.AdminService.RestrictKey:output_type -> tidegate.v1.RestrictKeyResponse
+	25, // 58: tidegate.v1.AdminService.SetQuota:output_type -> tidegate.v1.SetQuotaResponse
+	27, // 59: tidegate.v1.AdminService.DeleteQuota:output_type -> tidegate.v1.DeleteQuotaResponse
+	29, // 60: tidegate.v1.AdminService.ListQuotas:output_type -> tidegate.v1.ListQuotasResponse
+	31, // 61: tidegate.v1.AdminService.AddPrice:output_type -> tidegate.v1.AddPriceResponse
+	33, // 62: tidegate.v1.AdminService.ListPrices:output_type -> tidegate.v1.ListPricesResponse
+	36, // 63: tidegate.v1.AdminService.ListUsageDays:output_type -> tidegate.v1.ListUsageDaysResponse
+	38, // 64: tidegate.v1.AdminService.ExportUsage:output_type -> tidegate.v1.ExportUsageResponse
+	40, // 65: tidegate.v1.AdminService.ListAudit:output_type -> tidegate.v1.ListAuditResponse
+	42, // 66: tidegate.v1.AdminService.WatchQueues:output_type -> tidegate.v1.WatchQueuesResponse
+	44, // 67: tidegate.v1.AdminService.WatchWorkers:output_type -> tidegate.v1.WatchWorkersResponse
+	46, // 68: tidegate.v1.AdminService.DrainWorker:output_type -> tidegate.v1.DrainWorkerResponse
+	48, // 69: tidegate.v1.AdminService.ResumeWorker:output_type -> tidegate.v1.ResumeWorkerResponse
+	47, // [47:70] is the sub-list for method output_type
+	24, // [24:47] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_tidegate_v1_admin_service_proto_init() }
@@ -2666,7 +2941,7 @@ func file_tidegate_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidegate_v1_admin_service_proto_rawDesc), len(file_tidegate_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   41,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

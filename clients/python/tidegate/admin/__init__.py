@@ -1,5 +1,5 @@
-"""`tidegate admin`: tenants, users, keys, quotas, prices, usage, the audit log and the queues of a router, from the terminal.
+"""`tidegate admin`: tenants, users, keys, quotas, prices, usage, the audit log, the queues and workers of a router, from the terminal.
 
-`command.py` is the way in. `identity.py`, `terms.py` and `reports.py` hold the subcommands, each with its arguments; `router.py` is the
-connection, `output.py` what is printed.
+`command.py` is the way in. `identity.py`, `terms.py`, `reports.py` and `workers.py` hold the subcommands, each with its arguments;
+`router.py` is the connection, `output.py` what is printed.
 """

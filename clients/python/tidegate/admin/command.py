@@ -1,4 +1,4 @@
-"""The command line, and one line for whatever goes wrong.
+"""The command lines `tidegate admin` and `tidegate workers`, and one line for whatever goes wrong.
 
 Exit codes: 0 done, 1 refused by the router, 2 wrong arguments, 3 the router or its database is away, 130 interrupted.
 """
@@ -15,13 +15,14 @@ from typing import Any
 
 from grpc import StatusCode
 
-from tidegate.admin import identity, reports, terms
+from tidegate.admin import identity, reports, terms, workers
 from tidegate.admin.arguments import Command
 from tidegate.admin.output import describe_error
-from tidegate.admin.router import KEY_VARIABLE, Fault, connect, read_access
+from tidegate.admin.router import Fault, connect, read_access
+from tidegate.credentials import KEY_VARIABLE
 from tidegate.errors import TidegateError
 
-COMMANDS = (*identity.COMMANDS, *terms.COMMANDS, *reports.COMMANDS)
+COMMANDS = (*identity.COMMANDS, *terms.COMMANDS, *reports.COMMANDS, *workers.COMMANDS)
 
 _AWAY = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
 _NOUNS = {
@@ -31,12 +32,21 @@ _NOUNS = {
     "quota": "limits of use",
     "price": "what tokens cost",
     "usage": "what was used",
+    "worker": "workers: drain, resume; `tidegate workers` shows them",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the process's exit code."""
-    arguments = build_parser().parse_args(argv)
+    """`tidegate admin`; the process's exit code."""
+    return _main(build_parser().parse_args(argv))
+
+
+def main_workers(argv: Sequence[str] | None = None) -> int:
+    """`tidegate workers`; the process's exit code."""
+    return _main(build_workers_parser().parse_args(argv))
+
+
+def _main(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(run(arguments, os.environ))
     except KeyboardInterrupt:
@@ -53,16 +63,17 @@ async def run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> 
             await arguments.run(router, arguments)
         return 0
     except Fault as fault:
-        print(f"tidegate admin: {fault}", file=sys.stderr)
+        print(f"{arguments.prog}: {fault}", file=sys.stderr)
         return 2
     except TidegateError as error:
-        print(f"tidegate admin: {describe_error(error)}", file=sys.stderr)
+        print(f"{arguments.prog}: {describe_error(error)}", file=sys.stderr)
         return 3 if error.code in _AWAY else 1
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Options that all commands have may stand anywhere."""
     parser = argparse.ArgumentParser(prog="tidegate admin", description="Administer a router.", epilog=_EPILOG, allow_abbrev=False)
+    parser.set_defaults(prog=parser.prog)
     _add_options(parser)
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     _add_options(common)
@@ -75,9 +86,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def build_workers_parser() -> argparse.ArgumentParser:
+    """The same options, for a command of its own."""
+    parser = argparse.ArgumentParser(prog="tidegate workers", description=workers.SHOW.run.__doc__, allow_abbrev=False)
+    parser.set_defaults(prog=parser.prog)
+    _add_options(parser)
+    _add_arguments(parser, workers.SHOW)
+    return parser
+
+
 def _add_command(parsers: Any, name: str, command: Command, common: argparse.ArgumentParser) -> None:
     text = command.run.__doc__
-    parser = parsers.add_parser(name, help=text, description=text, parents=[common], allow_abbrev=False)
+    _add_arguments(parsers.add_parser(name, help=text, description=text, parents=[common], allow_abbrev=False), command)
+
+
+def _add_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
     for argument in command.arguments:
         parser.add_argument(*argument.names, **argument.options)
     parser.set_defaults(run=command.run)

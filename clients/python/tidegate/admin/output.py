@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tidegate.errors import TidegateError
 from tidegate.v1.admin_pb2 import ModelSet
+
+_CLEAR = "\x1b[H\x1b[2J"
 
 Column = tuple[str, Callable[[Any], Any]]
 
@@ -23,6 +26,14 @@ def print_items(items: Sequence[Message], columns: Sequence[Column], *, as_json:
 def print_done(answer: Message, text: str, *, as_json: bool) -> None:
     """The outcome of a change: the answer for programs, or a line for people."""
     print(to_json(to_plain(answer)) if as_json else printable(text))
+
+
+def print_snapshot(items: Sequence[Message], lines: Iterable[Any], columns: Sequence[Column], *, as_json: bool, clear: bool) -> None:
+    """A moment of something that is watched: its items as one line of JSON, or a table of `lines`, in place of the last if `clear`."""
+    if as_json:
+        print(json.dumps([to_plain(item) for item in items], ensure_ascii=False), flush=True)
+    else:
+        print((_CLEAR if clear and sys.stdout.isatty() else "") + to_table(lines, columns), flush=True)
 
 
 def to_json(value: Any) -> str:

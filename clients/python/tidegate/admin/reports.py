@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from argparse import Namespace
@@ -14,14 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from tidegate.admin.arguments import Command, argument, count, day
-from tidegate.admin.output import Column, print_items, to_plain, to_table
+from tidegate.admin.output import Column, print_items, print_snapshot
 from tidegate.admin.router import Fault, Router
 from tidegate.admin.terms import ANY_TENANT, NARROWER
 from tidegate.v1 import admin_service_pb2 as api
 
 _FORMATS = {"csv": api.EXPORT_FORMAT_CSV, "json": api.EXPORT_FORMAT_JSON}
 _ROWS = {"turn": api.EXPORT_ROW_TURN, "day": api.EXPORT_ROW_DAY}
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 async def show_usage_days(router: Router, asked: Namespace) -> None:
@@ -49,11 +47,7 @@ async def show_queues(router: Router, asked: Namespace) -> None:
     """Show what waits and runs on this router; with --watch about every second, until Ctrl-C."""
     async with aclosing(router.stream("WatchQueues", api.WatchQueuesRequest())) as snapshots:
         async for snapshot in snapshots:
-            if asked.json:
-                print(json.dumps(to_plain(snapshot)["queues"], ensure_ascii=False), flush=True)
-            else:
-                clear = _CLEAR if asked.watch and sys.stdout.isatty() else ""
-                print(clear + to_table(_list_lines(snapshot), _QUEUE_COLUMNS), flush=True)
+            print_snapshot(snapshot.queues, _list_lines(snapshot), _QUEUE_COLUMNS, as_json=asked.json, clear=asked.watch)
             if not asked.watch:
                 return
 
@@ -128,6 +122,7 @@ _AUDIT_COLUMNS: tuple[Column, ...] = (
     ("DETAIL", lambda it: it.detail_json),
 )
 _QUEUE_COLUMNS: tuple[Column, ...] = tuple((name.upper(), attrgetter(name)) for name in _Line._fields)
+WATCH = argument("--watch", action="store_true", help="go on")
 _USAGE = (
     ANY_TENANT,
     *NARROWER,
@@ -148,5 +143,5 @@ COMMANDS = (
         ),
     ),
     Command("audit", show_audit, (ANY_TENANT, argument("--limit", type=count, metavar="N", default=50, help="most entries (default: 50)"))),
-    Command("queues", show_queues, (argument("--watch", action="store_true", help="go on"),)),
+    Command("queues", show_queues, (WATCH,)),
 )

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from argparse import Namespace
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 
+from tidegate.credentials import KEY_VARIABLE, Credentials, PlaintextRefused, Tls, choose_credentials
 from tidegate.errors import from_rpc_error
 from tidegate.v1.admin_service_pb2_grpc import AdminServiceStub
 
-KEY_VARIABLE = "TIDEGATE_KEY"
-
-_HEADER_VALUE = re.compile(r"[!-~]+", re.ASCII)
 _OPTIONS = (("grpc.max_receive_message_length", -1),)
 _TIMEOUT_S = 15.0
 _PAGE_ROWS = 1000
@@ -32,16 +29,15 @@ class Access:
     """Where a router is and how it knows the caller."""
 
     target: str
-    key: str = field(default="", repr=False)
-    tls: grpc.ChannelCredentials | None = None
+    credentials: Credentials
 
 
 class Router:
     """AdminService. Every method raises TidegateError."""
 
-    def __init__(self, channel: grpc.aio.Channel, key: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials) -> None:
         self._stub: Any = AdminServiceStub(channel)
-        self._metadata = [("authorization", f"Bearer {key}")] if key else []
+        self._metadata = tuple(credentials.headers().items())
 
     async def call(self, rpc: str, request: Any) -> Any:
         """The answer of an RPC that has one."""
@@ -76,54 +72,41 @@ class Router:
 
 @asynccontextmanager
 async def connect(access: Access) -> AsyncIterator[Router]:
-    """A router to talk to. It is not reached before the first call."""
-    if access.tls is None:
-        channel = grpc.aio.insecure_channel(access.target, options=_OPTIONS)
-    else:
-        channel = grpc.aio.secure_channel(access.target, access.tls, options=_OPTIONS)
+    """A router to talk to. It is not reached before the first call. Raises Fault."""
+    try:
+        channel = access.credentials.open_channel(access.target, _OPTIONS)
+    except OSError as error:
+        raise Fault(f"{error.filename}: {error.strerror}") from None
     async with channel:
-        yield Router(channel, access.key)
+        yield Router(channel, access.credentials)
 
 
 def read_access(arguments: Namespace, environment: Mapping[str, str]) -> Access:
     """From the options that all commands have. Raises Fault."""
-    key, tls = _read_key(arguments, environment), _read_tls(arguments)
-    if key and tls is None and not _is_local(arguments.target):
-        raise Fault(f"the key would go to {arguments.target} unencrypted; give --tls or --tls-ca FILE")
-    return Access(arguments.target, key, tls)
-
-
-def _read_key(arguments: Namespace, environment: Mapping[str, str]) -> str:
+    target, tls = arguments.target, _read_tls(arguments)
     try:
-        given = arguments.key_file.read_text() if arguments.key_file else environment.get(KEY_VARIABLE, "")
+        return Access(target, choose_credentials(target, key=_read_key(arguments.key_file), token=None, tls=tls, environment=environment))
+    except PlaintextRefused:
+        raise Fault(f"the key would go to {target} unencrypted; give --tls or --tls-ca FILE") from None
+    except ValueError:
+        raise Fault(f"{'--key-file' if arguments.key_file else KEY_VARIABLE}: this is not a key") from None
+
+
+def _read_key(path: Path | None) -> str | None:
+    """Raises ValueError for a file that holds no text, and Fault for none that can be read."""
+    if path is None:
+        return None
+    try:
+        key = path.read_text().strip()
     except OSError as error:
         raise Fault(f"--key-file: {error.filename}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        given = "\0"
-    key: str = given.strip()
-    if not _HEADER_VALUE.fullmatch(key) and (key or arguments.key_file):
-        raise Fault(f"{'--key-file' if arguments.key_file else KEY_VARIABLE}: this is not a key")
+    if not key:
+        raise ValueError("the file is empty")
     return key
 
 
-def _read_tls(arguments: Namespace) -> grpc.ChannelCredentials | None:
-    paths = (arguments.tls_ca, arguments.tls_key, arguments.tls_cert)
-    if not arguments.tls and not any(paths):
-        return None
-    try:
-        authority, private_key, certificate = (path and path.read_bytes() for path in paths)
-    except OSError as error:
-        raise Fault(f"{error.filename}: {error.strerror}") from None
-    if bool(private_key) != bool(certificate):
+def _read_tls(arguments: Namespace) -> Tls | bool:
+    given = Tls(arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
+    if bool(given.private_key) != bool(given.certificate):
         raise Fault("--tls-cert and --tls-key belong together")
-    return grpc.ssl_channel_credentials(authority, private_key, certificate)
-
-
-def _is_local(target: str) -> bool:
-    host = target.rpartition(":")[0].strip("[]")
-    if target.startswith("unix:") or host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return bool(arguments.tls) if given == Tls() else given

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidegate/v1/admin.proto\x12\x0btidegate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x01\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\x01\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64isabled_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cno_downgrade\x18\x06 \x01(\x08\"h\n\x04User\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x1a\n\x08ModelSet\x12\x0e\n\x06models\x18\x01 \x03(\t\"\xa9\x02\n\x06\x41piKey\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12&\n\x05roles\x18\x05 \x03(\x0e\x32\x17.tidegate.v1.AccessRole\x12%\n\x06models\x18\x06 \x01(\x0b\x32\x15.tidegate.v1.ModelSet\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"S\n\nQuotaScope\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x12\n\nkey_prefix\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\"\xe3\x02\n\x0bQuotaLimits\x12 \n\x13requests_per_minute\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12$\n\x17input_tokens_per_minute\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12%\n\x18output_tokens_per_minute\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x1b\n\x0etokens_per_day\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1d\n\x10\x63oncurrent_turns\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1c\n\x0fmoney_per_month\x18\x06 \x01(\tH\x05\x88\x01\x01\x42\x16\n\x14_requests_per_minuteB\x1a\n\x18_input_tokens_per_minuteB\x1b\n\x19_output_tokens_per_minuteB\x11\n\x0f_tokens_per_dayB\x13\n\x11_concurrent_turnsB\x12\n\x10_money_per_month\"Y\n\x05Quota\x12&\n\x05scope\x18\x01 \x01(\x0b\x32\x17.tidegate.v1.QuotaScope\x12(\n\x06limits\x18\x02 \x01(\x0b\x32\x18.tidegate.v1.QuotaLimits\"z\n\x05Price\x12\r\n\x05model\x18\x01 \x01(\t\x12.\n\nvalid_from\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61\x63hed\x18\x04 \x01(\t\x12\x12\n\ncompletion\x18\x05 \x01(\t\"\xdc\x01\n\x08UsageDay\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x12\n\nkey_prefix\x18\x04 \x01(\t\x12\r\n\x05model\x18\x05 \x01(\t\x12\r\n\x05turns\x18\x06 \x01(\x04\x12\x16\n\x0eunpriced_turns\x18\x07 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x08 \x01(\x04\x12\x15\n\rcached_tokens\x18\t \x01(\x04\x12\x19\n\x11\x63ompletion_tokens\x18\n \x01(\x04\x12\x0c\n\x04\x63ost\x18\x0b \x01(\t\"\x9d\x01\n\nAuditEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\x04\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\x11\n\ttenant_id\x18\x05 \x01(\t\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65tail_json\x18\x07 \x01(\t\"w\n\nModelQueue\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12)\n\x07tenants\x18\x05 \x03(\x0b\x32\x18.tidegate.v1.QueueTenant\"S\n\x0bQueueTenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x0f\n\x07\x63ounter\x18\x04 \x01(\x01*y\n\nAccessRole\x12\x1b\n\x17\x41\x43\x43\x45SS_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41\x43\x43\x45SS_ROLE_CALLER\x10\x01\x12\x1c\n\x18\x41\x43\x43\x45SS_ROLE_TENANT_ADMIN\x10\x02\x12\x18\n\x14\x41\x43\x43\x45SS_ROLE_OPERATOR\x10\x03\x42?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tidegate/v1/admin.proto\x12\x0btidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x01\n\x06Tenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06weight\x18\x03 \x01(\x01\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64isabled_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cno_downgrade\x18\x06 \x01(\x08\"h\n\x04User\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x1a\n\x08ModelSet\x12\x0e\n\x06models\x18\x01 \x03(\t\"\xa9\x02\n\x06\x41piKey\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12&\n\x05roles\x18\x05 \x03(\x0e\x32\x17.tidegate.v1.AccessRole\x12%\n\x06models\x18\x06 \x01(\x0b\x32\x15.tidegate.v1.ModelSet\x12.\n\ncreated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"S\n\nQuotaScope\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x12\n\nkey_prefix\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\"\xe3\x02\n\x0bQuotaLimits\x12 \n\x13requests_per_minute\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12$\n\x17input_tokens_per_minute\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12%\n\x18output_tokens_per_minute\x18\x03 \x01(\x04H\x02\x88\x01\x01\x12\x1b\n\x0etokens_per_day\x18\x04 \x01(\x04H\x03\x88\x01\x01\x12\x1d\n\x10\x63oncurrent_turns\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1c\n\x0fmoney_per_month\x18\x06 \x01(\tH\x05\x88\x01\x01\x42\x16\n\x14_requests_per_minuteB\x1a\n\x18_input_tokens_per_minuteB\x1b\n\x19_output_tokens_per_minuteB\x11\n\x0f_tokens_per_dayB\x13\n\x11_concurrent_turnsB\x12\n\x10_money_per_month\"Y\n\x05Quota\x12&\n\x05scope\x18\x01 \x01(\x0b\x32\x17.tidegate.v1.QuotaScope\x12(\n\x06limits\x18\x02 \x01(\x0b\x32\x18.tidegate.v1.QuotaLimits\"z\n\x05Price\x12\r\n\x05model\x18\x01 \x01(\t\x12.\n\nvalid_from\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61\x63hed\x18\x04 \x01(\t\x12\x12\n\ncompletion\x18\x05 \x01(\t\"\xdc\x01\n\x08UsageDay\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x12\n\nkey_prefix\x18\x04 \x01(\t\x12\r\n\x05model\x18\x05 \x01(\t\x12\r\n\x05turns\x18\x06 \x01(\x04\x12\x16\n\x0eunpriced_turns\x18\x07 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x08 \x01(\x04\x12\x15\n\rcached_tokens\x18\t \x01(\x04\x12\x19\n\x11\x63ompletion_tokens\x18\n \x01(\x04\x12\x0c\n\x04\x63ost\x18\x0b \x01(\t\"\x9d\x01\n\nAuditEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\x04\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\x11\n\ttenant_id\x18\x05 \x01(\t\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65tail_json\x18\x07 \x01(\t\"w\n\nModelQueue\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\r\n\x05slots\x18\x04 \x01(\r\x12)\n\x07tenants\x18\x05 \x03(\x0b\x32\x18.tidegate.v1.QueueTenant\"S\n\x0bQueueTenant\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\r\x12\x0f\n\x07running\x18\x03 \x01(\r\x12\x0f\n\x07\x63ounter\x18\x04 \x01(\x01\"\xdb\x02\n\x06Worker\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\'\n\x05phase\x18\x03 \x01(\x0e\x32\x18.tidegate.v1.WorkerPhase\x12\n\n\x02up\x18\x04 \x01(\x08\x12\x0f\n\x07\x65jected\x18\x05 \x01(\x08\x12*\n\x07silence\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06\x65ngine\x18\x07 \x01(\t\x12\x0f\n\x07profile\x18\x08 \x01(\t\x12\r\n\x05slots\x18\t \x01(\r\x12\x14\n\x0c\x61\x63tive_turns\x18\n \x01(\r\x12\x14\n\x0cqueued_turns\x18\x0b \x01(\r\x12\x14\n\x0crouter_turns\x18\x0c \x01(\r\x12\x13\n\x0bused_blocks\x18\r \x01(\r\x12\x14\n\x0ctotal_blocks\x18\x0e \x01(\r\x12\x0c\n\x04pace\x18\x0f \x01(\x01\x12\x14\n\x0cprefix_error\x18\x10 \x01(\x01*y\n\nAccessRole\x12\x1b\n\x17\x41\x43\x43\x45SS_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41\x43\x43\x45SS_ROLE_CALLER\x10\x01\x12\x1c\n\x18\x41\x43\x43\x45SS_ROLE_TENANT_ADMIN\x10\x02\x12\x18\n\x14\x41\x43\x43\x45SS_ROLE_OPERATOR\x10\x03*\x93\x01\n\x0bWorkerPhase\x12\x1c\n\x18WORKER_PHASE_UNSPECIFIED\x10\x00\x12\x18\n\x14WORKER_PHASE_SERVING\x10\x01\x12\x19\n\x15WORKER_PHASE_DRAINING\x10\x02\x12\x18\n\x14WORKER_PHASE_LEAVING\x10\x03\x12\x17\n\x13WORKER_PHASE_ABSENT\x10\x04\x42?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,30 +34,34 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tidegate.v1.admin_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.tidegate.v1P\001Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1'
-  _globals['_ACCESSROLE']._serialized_start=1933
-  _globals['_ACCESSROLE']._serialized_end=2054
-  _globals['_TENANT']._serialized_start=74
-  _globals['_TENANT']._serialized_end=250
-  _globals['_USER']._serialized_start=252
-  _globals['_USER']._serialized_end=356
-  _globals['_MODELSET']._serialized_start=358
-  _globals['_MODELSET']._serialized_end=384
-  _globals['_APIKEY']._serialized_start=387
-  _globals['_APIKEY']._serialized_end=684
-  _globals['_QUOTASCOPE']._serialized_start=686
-  _globals['_QUOTASCOPE']._serialized_end=769
-  _globals['_QUOTALIMITS']._serialized_start=772
-  _globals['_QUOTALIMITS']._serialized_end=1127
-  _globals['_QUOTA']._serialized_start=1129
-  _globals['_QUOTA']._serialized_end=1218
-  _globals['_PRICE']._serialized_start=1220
-  _globals['_PRICE']._serialized_end=1342
-  _globals['_USAGEDAY']._serialized_start=1345
-  _globals['_USAGEDAY']._serialized_end=1565
-  _globals['_AUDITENTRY']._serialized_start=1568
-  _globals['_AUDITENTRY']._serialized_end=1725
-  _globals['_MODELQUEUE']._serialized_start=1727
-  _globals['_MODELQUEUE']._serialized_end=1846
-  _globals['_QUEUETENANT']._serialized_start=1848
-  _globals['_QUEUETENANT']._serialized_end=1931
+  _globals['_ACCESSROLE']._serialized_start=2315
+  _globals['_ACCESSROLE']._serialized_end=2436
+  _globals['_WORKERPHASE']._serialized_start=2439
+  _globals['_WORKERPHASE']._serialized_end=2586
+  _globals['_TENANT']._serialized_start=106
+  _globals['_TENANT']._serialized_end=282
+  _globals['_USER']._serialized_start=284
+  _globals['_USER']._serialized_end=388
+  _globals['_MODELSET']._serialized_start=390
+  _globals['_MODELSET']._serialized_end=416
+  _globals['_APIKEY']._serialized_start=419
+  _globals['_APIKEY']._serialized_end=716
+  _globals['_QUOTASCOPE']._serialized_start=718
+  _globals['_QUOTASCOPE']._serialized_end=801
+  _globals['_QUOTALIMITS']._serialized_start=804
+  _globals['_QUOTALIMITS']._serialized_end=1159
+  _globals['_QUOTA']._serialized_start=1161
+  _globals['_QUOTA']._serialized_end=1250
+  _globals['_PRICE']._serialized_start=1252
+  _globals['_PRICE']._serialized_end=1374
+  _globals['_USAGEDAY']._serialized_start=1377
+  _globals['_USAGEDAY']._serialized_end=1597
+  _globals['_AUDITENTRY']._serialized_start=1600
+  _globals['_AUDITENTRY']._serialized_end=1757
+  _globals['_MODELQUEUE']._serialized_start=1759
+  _globals['_MODELQUEUE']._serialized_end=1878
+  _globals['_QUEUETENANT']._serialized_start=1880
+  _globals['_QUEUETENANT']._serialized_end=1963
+  _globals['_WORKER']._serialized_start=1966
+  _globals['_WORKER']._serialized_end=2313
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,6 @@
 import datetime
 
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -16,10 +17,23 @@ class AccessRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACCESS_ROLE_CALLER: _ClassVar[AccessRole]
     ACCESS_ROLE_TENANT_ADMIN: _ClassVar[AccessRole]
     ACCESS_ROLE_OPERATOR: _ClassVar[AccessRole]
+
+class WorkerPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKER_PHASE_UNSPECIFIED: _ClassVar[WorkerPhase]
+    WORKER_PHASE_SERVING: _ClassVar[WorkerPhase]
+    WORKER_PHASE_DRAINING: _ClassVar[WorkerPhase]
+    WORKER_PHASE_LEAVING: _ClassVar[WorkerPhase]
+    WORKER_PHASE_ABSENT: _ClassVar[WorkerPhase]
 ACCESS_ROLE_UNSPECIFIED: AccessRole
 ACCESS_ROLE_CALLER: AccessRole
 ACCESS_ROLE_TENANT_ADMIN: AccessRole
 ACCESS_ROLE_OPERATOR: AccessRole
+WORKER_PHASE_UNSPECIFIED: WorkerPhase
+WORKER_PHASE_SERVING: WorkerPhase
+WORKER_PHASE_DRAINING: WorkerPhase
+WORKER_PHASE_LEAVING: WorkerPhase
+WORKER_PHASE_ABSENT: WorkerPhase
 
 class Tenant(_message.Message):
     __slots__ = ("tenant_id", "name", "weight", "created_at", "disabled_at", "no_downgrade")
@@ -196,3 +210,39 @@ class QueueTenant(_message.Message):
     running: int
     counter: float
     def __init__(self, tenant_id: _Optional[str] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., counter: _Optional[float] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("model", "address", "phase", "up", "ejected", "silence", "engine", "profile", "slots", "active_turns", "queued_turns", "router_turns", "used_blocks", "total_blocks", "pace", "prefix_error")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    EJECTED_FIELD_NUMBER: _ClassVar[int]
+    SILENCE_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_TURNS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_TURNS_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_TURNS_FIELD_NUMBER: _ClassVar[int]
+    USED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_ERROR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    address: str
+    phase: WorkerPhase
+    up: bool
+    ejected: bool
+    silence: _duration_pb2.Duration
+    engine: str
+    profile: str
+    slots: int
+    active_turns: int
+    queued_turns: int
+    router_turns: int
+    used_blocks: int
+    total_blocks: int
+    pace: float
+    prefix_error: float
+    def __init__(self, model: _Optional[str] = ..., address: _Optional[str] = ..., phase: _Optional[_Union[WorkerPhase, str]] = ..., up: _Optional[bool] = ..., ejected: _Optional[bool] = ..., silence: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., engine: _Optional[str] = ..., profile: _Optional[str] = ..., slots: _Optional[int] = ..., active_turns: _Optional[int] = ..., queued_turns: _Optional[int] = ..., router_turns: _Optional[int] = ..., used_blocks: _Optional[int] = ..., total_blocks: _Optional[int] = ..., pace: _Optional[float] = ..., prefix_error: _Optional[float] = ...) -> None: ...

@@ -347,3 +347,33 @@ class WatchQueuesResponse(_message.Message):
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[_admin_pb2.ModelQueue]
     def __init__(self, queues: _Optional[_Iterable[_Union[_admin_pb2.ModelQueue, _Mapping]]] = ...) -> None: ...
+
+class WatchWorkersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchWorkersResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[_admin_pb2.Worker]
+    def __init__(self, workers: _Optional[_Iterable[_Union[_admin_pb2.Worker, _Mapping]]] = ...) -> None: ...
+
+class DrainWorkerRequest(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class DrainWorkerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeWorkerRequest(_message.Message):
+    __slots__ = ("address",)
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    def __init__(self, address: _Optional[str] = ...) -> None: ...
+
+class ResumeWorkerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """AdminService changes and shows who may call, what they may spend, what it costs and what was used.
+    """AdminService changes and shows who may call, what they may spend, what it costs, what was used, and which workers serve.
 
     A tenant admin may do what concerns the own tenant's users and keys, and see its usage, quotas and audit log; an operator may do
     everything. Each change and its entry in the audit log take effect together or not at all. Routers follow changes of keys and disabled
-    tenants within a second, those of weights, downgrades, quotas and prices within a few.
+    tenants within a second, those of weights, downgrades, quotas, prices and drained workers within a few.
 
     Errors carry details as those of ChatService do. Every RPC may fail with these; what else there is, its comment lists:
     - INVALID_ARGUMENT: a field is missing, out of range or of the wrong form (FIELD_INVALID), or the message is too large or unreadable
@@ -151,14 +151,29 @@ class AdminServiceStub:
                 request_serializer=tidegate_dot_v1_dot_admin__service__pb2.WatchQueuesRequest.SerializeToString,
                 response_deserializer=tidegate_dot_v1_dot_admin__service__pb2.WatchQueuesResponse.FromString,
                 _registered_method=True)
+        self.WatchWorkers = channel.unary_stream(
+                '/tidegate.v1.AdminService/WatchWorkers',
+                request_serializer=tidegate_dot_v1_dot_admin__service__pb2.WatchWorkersRequest.SerializeToString,
+                response_deserializer=tidegate_dot_v1_dot_admin__service__pb2.WatchWorkersResponse.FromString,
+                _registered_method=True)
+        self.DrainWorker = channel.unary_unary(
+                '/tidegate.v1.AdminService/DrainWorker',
+                request_serializer=tidegate_dot_v1_dot_admin__service__pb2.DrainWorkerRequest.SerializeToString,
+                response_deserializer=tidegate_dot_v1_dot_admin__service__pb2.DrainWorkerResponse.FromString,
+                _registered_method=True)
+        self.ResumeWorker = channel.unary_unary(
+                '/tidegate.v1.AdminService/ResumeWorker',
+                request_serializer=tidegate_dot_v1_dot_admin__service__pb2.ResumeWorkerRequest.SerializeToString,
+                response_deserializer=tidegate_dot_v1_dot_admin__service__pb2.ResumeWorkerResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
-    """AdminService changes and shows who may call, what they may spend, what it costs and what was used.
+    """AdminService changes and shows who may call, what they may spend, what it costs, what was used, and which workers serve.
 
     A tenant admin may do what concerns the own tenant's users and keys, and see its usage, quotas and audit log; an operator may do
     everything. Each change and its entry in the audit log take effect together or not at all. Routers follow changes of keys and disabled
-    tenants within a second, those of weights, downgrades, quotas and prices within a few.
+    tenants within a second, those of weights, downgrades, quotas, prices and drained workers within a few.
 
     Errors carry details as those of ChatService do. Every RPC may fail with these; what else there is, its comment lists:
     - INVALID_ARGUMENT: a field is missing, out of range or of the wrong form (FIELD_INVALID), or the message is too large or unreadable
@@ -358,6 +373,34 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchWorkers(self, request, context):
+        """WatchWorkers shows the workers as this router sees them, at once and then about every second until the caller cancels. For operators.
+
+        Fails as every RPC may.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainWorker(self, request, context):
+        """DrainWorker sends a worker no new turns, on any router; those that run there go on. It holds until the worker is resumed, also when the
+        worker or a router starts anew. For operators.
+
+        Fails with NOT_FOUND: this router has no such worker (WORKER_UNKNOWN).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeWorker(self, request, context):
+        """ResumeWorker sends a drained worker turns again. For operators.
+
+        Fails with NOT_FOUND: no worker of this address is drained (WORKER_UNKNOWN).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -461,6 +504,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=tidegate_dot_v1_dot_admin__service__pb2.WatchQueuesRequest.FromString,
                     response_serializer=tidegate_dot_v1_dot_admin__service__pb2.WatchQueuesResponse.SerializeToString,
             ),
+            'WatchWorkers': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchWorkers,
+                    request_deserializer=tidegate_dot_v1_dot_admin__service__pb2.WatchWorkersRequest.FromString,
+                    response_serializer=tidegate_dot_v1_dot_admin__service__pb2.WatchWorkersResponse.SerializeToString,
+            ),
+            'DrainWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainWorker,
+                    request_deserializer=tidegate_dot_v1_dot_admin__service__pb2.DrainWorkerRequest.FromString,
+                    response_serializer=tidegate_dot_v1_dot_admin__service__pb2.DrainWorkerResponse.SerializeToString,
+            ),
+            'ResumeWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeWorker,
+                    request_deserializer=tidegate_dot_v1_dot_admin__service__pb2.ResumeWorkerRequest.FromString,
+                    response_serializer=tidegate_dot_v1_dot_admin__service__pb2.ResumeWorkerResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'tidegate.v1.AdminService', rpc_method_handlers)
@@ -470,11 +528,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """AdminService changes and shows who may call, what they may spend, what it costs and what was used.
+    """AdminService changes and shows who may call, what they may spend, what it costs, what was used, and which workers serve.
 
     A tenant admin may do what concerns the own tenant's users and keys, and see its usage, quotas and audit log; an operator may do
     everything. Each change and its entry in the audit log take effect together or not at all. Routers follow changes of keys and disabled
-    tenants within a second, those of weights, downgrades, quotas and prices within a few.
+    tenants within a second, those of weights, downgrades, quotas, prices and drained workers within a few.
 
     Errors carry details as those of ChatService do. Every RPC may fail with these; what else there is, its comment lists:
     - INVALID_ARGUMENT: a field is missing, out of range or of the wrong form (FIELD_INVALID), or the message is too large or unreadable
@@ -1019,6 +1077,87 @@ class AdminService:
             '/tidegate.v1.AdminService/WatchQueues',
             tidegate_dot_v1_dot_admin__service__pb2.WatchQueuesRequest.SerializeToString,
             tidegate_dot_v1_dot_admin__service__pb2.WatchQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchWorkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tidegate.v1.AdminService/WatchWorkers',
+            tidegate_dot_v1_dot_admin__service__pb2.WatchWorkersRequest.SerializeToString,
+            tidegate_dot_v1_dot_admin__service__pb2.WatchWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidegate.v1.AdminService/DrainWorker',
+            tidegate_dot_v1_dot_admin__service__pb2.DrainWorkerRequest.SerializeToString,
+            tidegate_dot_v1_dot_admin__service__pb2.DrainWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tidegate.v1.AdminService/ResumeWorker',
+            tidegate_dot_v1_dot_admin__service__pb2.ResumeWorkerRequest.SerializeToString,
+            tidegate_dot_v1_dot_admin__service__pb2.ResumeWorkerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -16,6 +16,7 @@ import pytest
 
 from router.admin.identity import IdentityAdmin
 from router.admin.terms import TermsAdmin
+from router.admin.workers import WorkersAdmin
 from router.auth.issue import KeyGrant
 from router.auth.keys import KeyHash
 from router.auth.principal import Principal, Role
@@ -25,6 +26,7 @@ from router.store.database import Database
 from router.store.identity import IdentityStore
 from router.store.rows import QuotaRow
 from tests.bench.postgres import fresh_database
+from tests.unit.router.fake_worker import FakeWorker, fleet_of
 
 NOW = 1_800_000_000.0
 LATER = datetime.fromtimestamp(NOW, UTC) + timedelta(days=1)
@@ -34,6 +36,7 @@ ADMIN = Principal("acme", "ada", frozenset({Role.TENANT_ADMIN}))
 NARROW = replace(ADMIN, user="nat", key_id="natkey", models=frozenset({"small"}))
 CALLER = Principal("acme", "ann", frozenset({Role.CALLER}))
 GRANT = KeyGrant("acme", "ann", "laptop")
+WORKER = "10.0.0.9:8001"
 MONEY = (Decimal("1.5"), Decimal("0.15"), Decimal("3"))
 
 Change = Callable[["Desk"], Awaitable[Any]]
@@ -46,12 +49,13 @@ class Desk:
     database: Database
     identity: IdentityAdmin
     terms: TermsAdmin
+    workers: WorkersAdmin
     key: str
     operators_key: str
 
     async def read_all(self) -> dict[str, Any]:
         """All that changes can change."""
-        tables = ("tenants", "users", "keys", "quotas", "prices", "audit_log", "terms_version")
+        tables = ("tenants", "users", "keys", "quotas", "prices", "drained_workers", "audit_log", "terms_version")
         async with self.database.connect() as connection:
             return {table: await (await connection.execute(f"SELECT * FROM {table}".encode())).fetchall() for table in tables}
 
@@ -60,12 +64,13 @@ class Desk:
 async def open_desk() -> AsyncIterator[Desk]:
     async with fresh_database() as (database, _):
         identity, terms = IdentityAdmin(database, KeyHash(b"p" * 32), lambda: NOW), TermsAdmin(database, lambda: NOW)
+        workers = WorkersAdmin(database, {"m": fleet_of(FakeWorker(WORKER))}, lambda: ())
         for tenant in ("acme", "globex"):
             await identity.put_tenant(OPS, tenant, None, None)
         await identity.put_user(OPS, "acme", "ann", None)
         key = await identity.create_key(OPS, GRANT)
         operators_key = await identity.create_key(OPS, replace(GRANT, roles=frozenset(Role)))
-        yield Desk(database, identity, terms, key.prefix, operators_key.prefix)
+        yield Desk(database, identity, terms, workers, key.prefix, operators_key.prefix)
 
 
 CHANGES: list[tuple[Change, Principal, str, str, str, dict[str, Any]]] = [
@@ -139,6 +144,8 @@ CHANGES: list[tuple[Change, Principal, str, str, str, dict[str, Any]]] = [
         "m",
         {"valid_from": LATER.isoformat(), "prompt": "1.5", "cached": "0.15", "completion": "3"},
     ),
+    (lambda desk: desk.workers.drain(OPS, WORKER), OPS, "WORKER_DRAINED", "", WORKER, {}),
+    (lambda desk: desk.workers.resume(OPS, WORKER), OPS, "WORKER_RESUMED", "", WORKER, {}),
 ]
 
 
@@ -173,6 +180,7 @@ async def test_a_change_whose_line_cannot_be_written_is_none() -> None:
     """Whatever the change: nothing differs from before."""
     async with open_desk() as desk:
         await desk.terms.set_quota(OPS, QuotaRow("acme", "ann", model="m", requests_per_minute=1))
+        await desk.workers.drain(OPS, WORKER)
         async with desk.database.connect() as connection:
             await connection.execute("ALTER TABLE audit_log ADD CHECK (false) NOT VALID")
         before = await desk.read_all()
@@ -193,6 +201,8 @@ REFUSALS: list[tuple[str, Change]] = [
     ("KEY_UNKNOWN", lambda desk: desk.identity.restrict_key(OPS, "globex", desk.key, None)),
     ("KEY_UNKNOWN", lambda desk: desk.terms.set_quota(OPS, QuotaRow("globex", key=desk.key, requests_per_minute=1))),
     ("QUOTA_UNKNOWN", lambda desk: desk.terms.delete_quota(OPS, QuotaRow("acme"))),
+    ("WORKER_UNKNOWN", lambda desk: desk.workers.drain(OPS, "10.0.0.8:8001")),
+    ("WORKER_UNKNOWN", lambda desk: desk.workers.resume(OPS, WORKER)),
     ("PERMISSION_DENIED", lambda desk: desk.identity.create_key(ADMIN, replace(GRANT, roles=frozenset({Role.OPERATOR})))),
     ("PERMISSION_DENIED", lambda desk: desk.identity.create_key(NARROW, GRANT)),
     ("PERMISSION_DENIED", lambda desk: desk.identity.create_key(NARROW, replace(GRANT, models=["small", "large"]))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -76,6 +77,16 @@ async def test_terms_are_read_again_only_when_they_changed() -> None:
     source.version, source.rows.quotas[:] = 2, [QuotaRow("acme", requests_per_minute=1)]
     await terms.refresh()
     assert (source.reads, len(terms.find_subjects("acme", "u", "", "m"))) == (2, 1)
+
+
+async def test_drains_are_passed_on_whenever_terms_are_read() -> None:
+    """At first, before there are workers, and with every change."""
+    source, told = FakeTermsSource(drained=["w:1"]), list[frozenset[str]]()
+    terms = Terms(source, lambda: 0.0, told.append)
+    await terms.refresh()
+    source.version, source.rows = 2, replace(source.rows, drained=frozenset())
+    await terms.refresh()
+    assert (told, terms.drained) == ([{"w:1"}, set()], set())
 
 
 async def test_the_last_terms_stay_while_the_source_is_away() -> None:

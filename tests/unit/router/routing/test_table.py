@@ -48,27 +48,28 @@ def test_a_worker_that_comes_back_in_time_never_left() -> None:
 
 
 def test_a_drained_worker_gets_no_turns_until_it_resumes() -> None:
-    """Whatever discovery says meanwhile; a worker that is new under the same address is not drained."""
+    """Whatever discovery says meanwhile, and whether it was there before or not."""
     table = make_table("a", "b")
-    assert table.drain("a")
+    table.set_drained(["a"])
     table.update(["b"], 1.0)
+    assert table.find_phase("a") is Phase.LEAVING
     table.update(["a", "b"], 2.0)
     assert (table.list_serving(), table.find_phase("a")) == (["b"], Phase.DRAINING)
-    assert table.resume("a")
-    assert table.list_serving() == ["a", "b"]
-    table.drain("a")
     table.update(["b"], 3.0)
     table.remove_gone(lambda _: 0, 3.0, 30.0)
     table.update(["a", "b"], 4.0)
-    assert table.find_phase("a") is Phase.SERVING
+    table.note("a", 5.0, up=True)
+    assert (table.list_serving(), table.find_phase("a")) == (["b"], Phase.DRAINING)
+    table.set_drained([])
+    assert table.list_serving() == ["b", "a"]
 
 
-def test_unknown_workers_cannot_be_drained() -> None:
-    """The caller is told."""
+def test_what_is_said_of_an_unknown_worker_changes_nothing() -> None:
+    """Nobody comes by being drained, or being said to be up."""
     table = make_table("a")
-    assert (table.drain("x"), table.resume("x"), table.find_phase("x")) == (False, False, None)
+    table.set_drained(["x"])
     table.note("x", 0.0, up=True)
-    assert list(table) == ["a"]
+    assert (list(table), table.list_serving(), table.find_phase("x")) == (["a"], ["a"], None)
 
 
 def test_a_new_worker_is_warmed_slowly() -> None:
@@ -119,18 +120,15 @@ def test_only_those_that_are_there_and_up_serve(steps: list[tuple[str, set[str] 
                 before = set(table)
                 assert set(table.update(about, now).joined) == set(about) - before
                 present = set(about)
-            case "drain" if table.drain(str(about)):
-                drained |= {str(about)}
-            case "resume":
-                table.resume(str(about))
-                drained -= {str(about)}
+            case "drain" | "resume":
+                drained = drained | {str(about)} if name == "drain" else drained - {str(about)}
+                table.set_drained(drained)
             case "up" | "down":
                 table.note(str(about), now, up=name == "up")
                 up = up | ({str(about)} & set(table)) if name == "up" else up - {str(about)}
             case "remove":
                 table.remove_gone(lambda _: 0, now, 1e9)
         up &= set(table)
-        drained &= set(table)
         serving = table.list_serving()
         assert set(serving) == (present & up) - drained
         weights = table.weigh(serving, now)

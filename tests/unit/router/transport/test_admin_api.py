@@ -21,12 +21,14 @@ from tidegate.v1 import admin_service_pb2 as api
 
 from router.auth.principal import Principal
 from router.errors import CallerError
+from router.model import WorkerLoad
 from router.store.audit import AuditStore
 from router.store.usage import UsageStore
 from router.transport.requests import set_principal
 from tests.bench.admin import ADMIN, CALLER, FOREIGN, OPS, AdminBench, run_admin
 from tests.bench.calls import failure_of
 from tests.bench.postgres import fresh_database, outage
+from tests.unit.router.fake_worker import FakeWorker, fleet_of
 from tests.unit.router.ledger.entries import START, entry_of
 from tests.unit.router.transport.fake_context import FakeContext
 
@@ -34,6 +36,7 @@ METHODS = api.DESCRIPTOR.services_by_name["AdminService"].methods
 DAY = datetime.fromtimestamp(START, UTC).date().isoformat()
 SCOPE = pb.QuotaScope(tenant_id="acme")
 FILTER = api.UsageFilter(tenant_id="acme", first_day=DAY, last_day=DAY)
+WORKER = "10.0.0.9:8001"
 PRICE = pb.Price(model="m", prompt="1.5", cached="0.15", completion="3")
 
 # A request about acme for each RPC that only operators may call, and for each that acme's admins may call too. A new RPC needs an entry.
@@ -47,6 +50,9 @@ FOR_OPERATORS: dict[str, Message] = {
     "AddPrice": api.AddPriceRequest(price=PRICE),
     "ListPrices": api.ListPricesRequest(),
     "WatchQueues": api.WatchQueuesRequest(),
+    "WatchWorkers": api.WatchWorkersRequest(),
+    "DrainWorker": api.DrainWorkerRequest(address=WORKER),
+    "ResumeWorker": api.ResumeWorkerRequest(address=WORKER),
 }
 FOR_ADMINS: dict[str, Message] = {
     "PutUser": api.PutUserRequest(tenant_id="acme", user_id="ann", name="Ann"),
@@ -72,7 +78,10 @@ OF_ALL = {
 
 @pytest.fixture
 async def bench() -> AsyncIterator[AdminBench]:
-    async with fresh_database() as (database, _), run_admin(database, watch_s=0.01) as bench:
+    worker = FakeWorker(WORKER, busy=2)
+    worker.load = WorkerLoad(active=3, queued=1, free_blocks=70, total_blocks=100)
+    fleets = {"m": fleet_of(worker)}
+    async with fresh_database() as (database, _), run_admin(database, fleets=fleets, watch_s=0.01) as bench:
         await bench.call("PutTenant", api.PutTenantRequest(tenant_id="acme"))
         yield bench
 
@@ -85,7 +94,7 @@ async def reason_of(bench: AdminBench, rpc: str, request: Message, who: Principa
             await call
         else:
             async for _ in call:
-                if rpc == "WatchQueues":
+                if rpc.startswith("Watch"):
                     break
     except grpc.aio.AioRpcError as error:
         return from_rpc_error(error).reason
@@ -303,13 +312,36 @@ async def test_an_export_that_is_not_read_ends() -> None:
         assert await reason_of(bench, "ExportUsage", REQUESTS["ExportUsage"]) == "OK"
 
 
-async def test_a_watch_goes_on_until_the_router_drains(bench: AdminBench) -> None:
+@pytest.mark.parametrize("rpc", ["WatchQueues", "WatchWorkers"])
+async def test_a_watch_goes_on_until_the_router_drains(bench: AdminBench, rpc: str) -> None:
     """Then it ends by itself, with the status that says to connect elsewhere."""
-    watch = bench.stream("WatchQueues", api.WatchQueuesRequest())
+    watch = bench.stream(rpc, REQUESTS[rpc])
     snapshots = aiter(watch)
-    assert [await anext(snapshots) for _ in range(3)] == [api.WatchQueuesResponse()] * 3
+    first, *others = [await anext(snapshots) for _ in range(3)]
+    assert others == [first] * 2
     bench.service.close()
     assert (await failure_of(watch)).reason == "DRAINING"
+
+
+async def test_workers_are_shown_with_all_that_is_known_of_them(bench: AdminBench) -> None:
+    """No field is left out: what the worker tells, what the router thinks of it, and this router's turns there."""
+    (worker,) = (await anext(aiter(bench.stream("WatchWorkers", api.WatchWorkersRequest())))).workers
+    assert worker == pb.Worker(
+        model="m",
+        address=WORKER,
+        phase=pb.WORKER_PHASE_SERVING,
+        up=True,
+        silence=timedelta(),
+        engine="scripted",
+        profile="fast",
+        slots=8,
+        active_turns=3,
+        queued_turns=1,
+        router_turns=2,
+        used_blocks=30,
+        total_blocks=100,
+        pace=1.0,
+    )
 
 
 async def test_a_database_that_is_away_is_told_as_such() -> None:

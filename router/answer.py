@@ -50,10 +50,10 @@ class Answer:
 
     @property
     def timing(self) -> Timing:
-        """How long its worker needed, as far as it said."""
+        """How long its worker needed, as far as it said; what it had cached is a guess where it did not."""
         usage = self._turn.usage if self._turn else Usage(0, 0)
         last = self.last_delta or WorkerDelta(())
-        new_tokens = usage.prompt_tokens - usage.cached_tokens
+        new_tokens = usage.prompt_tokens - (self._route.cached_tokens if last.cached_tokens is None else last.cached_tokens)
         batch = self._route.worker.load.active
         return Timing(new_tokens, usage.prompt_tokens, usage.completion_tokens, last.prefill_s, last.decode_s, batch)
 

@@ -69,7 +69,7 @@ def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner
         slow_start_s=config.routing.slow_start_s,
     )
     queue = AdmissionQueue(fleet.count_slots, time.monotonic, times, QueueLimits(**dict(config.queue)))
-    metrics.queued_turns.labels(model.name).set_function(lambda: float(queue.waiting))
+    export_queue(metrics, model.name, queue)
     show, hide = partial(export_worker, metrics), partial(hide_worker, metrics)
     ladder = Ladder(settings.slo_ttft_s)
     metrics.downgrading.labels(model.name).set_function(lambda: float(ladder.is_degraded(time.monotonic())))
@@ -129,6 +129,14 @@ def build_provider(telemetry: Telemetry) -> TracerProvider:
         exporter = GrpcExporter if telemetry.otlp_protocol == "grpc" else HttpExporter
         provider.add_span_processor(BatchSpanProcessor(exporter(endpoint=telemetry.otlp_endpoint), schedule_delay_millis=500))
     return provider
+
+
+def export_queue(metrics: Metrics, model: str, queue: AdmissionQueue) -> None:
+    """Shows on /metrics what a model's workers are asked for, read at each scrape: what to scale them by."""
+    metrics.queued_turns.labels(model).set_function(lambda: float(queue.waiting))
+    metrics.queued_tokens.labels(model).set_function(lambda: queue.waiting_tokens)
+    metrics.predicted_first_token.labels(model).set_function(queue.predict_first_token)
+    metrics.busy.labels(model).set_function(lambda: queue.busy_fraction)
 
 
 def export_worker(metrics: Metrics, worker: Worker) -> None:

@@ -46,6 +46,18 @@ class Metrics:
         self.streams = Gauge("tidegate_streams", "Open streams of callers", registry=registry)
         self.resumed_streams = Counter("tidegate_resumed_streams", "Streams taken up again by their callers", registry=registry)
         self.detached_streams = Gauge("tidegate_detached_streams", "Streams that wait for their callers to come back", registry=registry)
+        self.queued_tokens = Gauge(
+            "tidegate_queued_tokens", "Tokens, prompt not cached and answer as expected, of turns that wait", ["model"], registry=registry
+        )
+        self.predicted_first_token = Gauge(
+            "tidegate_predicted_time_to_first_token_seconds",
+            "Wait and prefill of a turn like those of late, if it came now",
+            ["model"],
+            registry=registry,
+        )
+        self.busy = Gauge(
+            "tidegate_busy_fraction", "Turns that run, of those that the workers run at once for this router", ["model"], registry=registry
+        )
         self.worker_up = Gauge("tidegate_worker_up", "Whether a worker's lane is open", ["worker"], registry=registry)
         self.worker_load = Gauge("tidegate_worker_load", "A worker's own figures", ["worker", "figure"], registry=registry)
 

@@ -113,6 +113,22 @@ class AdmissionQueue:
         """Turns that the workers that are up run at once."""
         return self._turnstile.slots
 
+    @property
+    def waiting_tokens(self) -> float:
+        """Tokens that the turns that wait will cost: of their prompts what is not expected in a cache, and their answers as expected."""
+        work = self._turnstile.waiting_work
+        return work.new_tokens + work.output_tokens
+
+    @property
+    def busy_fraction(self) -> float:
+        """The share of slots that are held; without any slot, 1 if somebody waits for one."""
+        slots = self.slots
+        return self.running / slots if slots else float(self.waiting > 0)
+
+    def predict_first_token(self) -> float:
+        """Seconds until a turn like those of late would have its first token, if it came now and all that wait went before it."""
+        return self._turnstile.predict_first_token()
+
     def view_tenants(self) -> list[TenantView]:
         """The tenants that wait or run, for operators."""
         return [TenantView(a.tenant, a.waiting, a.running, a.counter) for a in self._turnstile.accounts]

@@ -43,6 +43,11 @@ class Turnstile:
         return len(self._line)
 
     @property
+    def waiting_work(self) -> Work:
+        """The work of the turns that wait."""
+        return self._line.work
+
+    @property
     def running(self) -> int:
         """Slots that are held."""
         return self._running.turns
@@ -122,6 +127,13 @@ class Turnstile:
         """Where a turn that just came waits, and for how long; its prediction is what the time model learns from."""
         ticket.wait = self._forecast().wait(self._line.ahead_of(ticket))
         return _tell(ticket.wait)
+
+    def predict_first_token(self) -> float:
+        """Seconds until a turn like those of late would have its first token, if it came now and all that wait went before it."""
+        prefill_s = self._times.usual_prefill.mid
+        if not self._line and self._running.turns < self._slots():
+            return prefill_s
+        return self._forecast().wait(self._line.work).span.mid + prefill_s
 
     def review(self, now: float) -> tuple[list[Ticket], list[tuple[Ticket, Queued]]]:
         """Looks at all that wait, in order of service: whom it refuses because time is over or too short, and what the others are told."""

@@ -106,10 +106,12 @@ class Fleet:
         return bool(self._table.list_serving())
 
     def count_slots(self) -> int:
-        """How many turns of this router may run at once: those that its serving workers take, and those that others still run."""
+        """How many turns of this router may run at once: those that its serving workers take, and those that others still run.
+
+        May be called from any thread, so it looks at copies.
+        """
         serving = self._table.list_serving()
-        finishing = sum(worker.running for address, worker in self._workers.items() if address not in serving)
-        return sum(self._workers[address].slots for address in serving) + finishing
+        return sum(worker.slots if address in serving else worker.running for address, worker in tuple(self._workers.items()))
 
     def measure_room(self) -> int:
         """Tokens that prompt and answer may have together on any worker: the context it was built for, and what its KV cache holds.

@@ -88,8 +88,8 @@ class WorkerTable:
         return Phase.DRAINING if address in self._drained else Phase.SERVING
 
     def list_serving(self) -> list[str]:
-        """Workers that are up and get turns."""
-        up = (address for address, entry in self._entries.items() if entry.up_s is not None)
+        """Workers that are up and get turns. May be called from any thread."""
+        up = [address for address, entry in tuple(self._entries.items()) if entry.up_s is not None]
         return [address for address in up if self.find_phase(address) is Phase.SERVING]
 
     def weigh(self, serving: Iterable[str], now: float) -> dict[str, float]:

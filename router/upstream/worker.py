@@ -76,9 +76,9 @@ class Worker:
     @property
     def slots(self) -> int:
         """How many generations of this router it runs at once; what other routers run there is theirs."""
-        if self._link is None or self._link.description is None:
-            return 0
-        return max(0, self._link.description.max_sequences - self._link.others)
+        link = self._link
+        told = link.description if link else None
+        return max(0, told.max_sequences - link.others) if link and told else 0
 
     def submit(self, request: GenerationRequest, on_tokens: OnTokens) -> Generation:
         """Starts a generation. `on_tokens` is called as tokens arrive and must not wait. Raises WorkerError NO_WORKER."""

@@ -63,6 +63,27 @@ async def test_a_slot_that_comes_free_is_given_on_at_once(chatml: Path) -> None:
         assert [await turn.text() for turn in turns[:-1]] == ["a" * 20] * 19
 
 
+async def test_metrics_tell_what_to_scale_workers_by(chatml: Path) -> None:
+    """At each scrape: turns and tokens that wait, how busy the workers are, and when a turn that comes now would begin to be answered."""
+    async with run_bench(chatml, narrow(chatml)) as router, router.client() as client, client.session() as session:
+        idle = scrape(router)
+        assert (idle["queued_turns"], idle["queued_tokens"], idle["busy_fraction"]) == (0, 0, 0)
+        turns = [await session.start(ask(), max_output_tokens=200) for _ in range(3)]
+        await until(lambda: waiting(router) == 2)
+        asked = scrape(router)
+        assert (asked["queued_turns"], asked["busy_fraction"]) == (2, 1)
+        assert asked["queued_tokens"] > 2 * len("go")
+        assert asked["predicted_time_to_first_token_seconds"] > idle["predicted_time_to_first_token_seconds"]
+        for turn in turns:
+            await turn.cancel()
+
+
+def scrape(router: Router) -> dict[str, float]:
+    """The figures of the model `test`, by name without `tidegate_`."""
+    samples = (sample for family in router.app.registry.collect() for sample in family.samples)
+    return {sample.name.removeprefix("tidegate_"): sample.value for sample in samples if sample.labels == {"model": "test"}}
+
+
 async def test_a_batch_turn_lets_interactive_ones_pass(chatml: Path) -> None:
     """Of one tenant's turns the priority decides, whichever came first."""
     async with run_bench(chatml, narrow(chatml)) as router, router.stub() as stub:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +104,11 @@ class Models:
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models.values())
+
+    @property
+    def offered(self) -> Collection[Asked]:
+        """All that may be asked for, models first."""
+        return self._asked.values()
 
     def find(self, name: str) -> Asked:
         """What a name stands for, an empty one for the default. Raises CallerError MODEL_UNKNOWN."""

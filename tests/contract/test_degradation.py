@@ -18,6 +18,7 @@ from tidegate.v1.turn_pb2 import PRIORITY_BATCH, TurnSpec
 
 from router.store.identity import IdentityStore
 from tests.bench.calls import failure_of
+from tests.bench.http import chat, connect
 from tests.bench.router import Router
 from tests.bench.tenants import bearer, entries, limit, make_key, price
 from tests.bench.waiting import until
@@ -89,6 +90,21 @@ async def test_a_whole_answer_tells_it_too(chatml: Path) -> None:
         async with busy(router):
             answer = await complete(router)
         assert (answer.text, answer.degraded.to_model, answer.started.model) == ("sss", "small", "small")
+
+
+async def test_over_http_a_header_tells_it(chatml: Path) -> None:
+    """On whole and streamed answers, whose `model` is the one that served; and an alias is among the models that may be asked for."""
+    async with (
+        run_bench(chatml, large(chatml), small=[small(chatml)], model=LADDER, aliases=AUTO) as router,
+        connect(router.http) as caller,
+    ):
+        assert "x-tidegate-degraded" not in (await caller.ask(value=chat("hi", max_tokens=2))).headers
+        async with busy(router):
+            answers = [await caller.ask(value=chat("hi", max_tokens=2, stream=stream)) for stream in (False, True)]
+        assert [it.headers["x-tidegate-degraded"] for it in answers] == ["SATURATED; from=test; to=small"] * 2
+        assert answers[0].json["model"] == "small"
+        assert [it["id"] for it in (await caller.ask("/v1/models")).json["data"]] == ["test", "small", "auto"]
+        assert (await caller.ask("/v1/models/auto")).json["id"] == "auto"
 
 
 async def test_a_model_without_a_worker_is_answered_for(chatml: Path) -> None:

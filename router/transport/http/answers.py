@@ -14,7 +14,7 @@ from router.transport.http.completions import CompletionRequest
 from router.transport.http.exchange import Exchange
 from router.transport.http.fields import read_fields
 from router.transport.http.forms import CHAT, COMPLETION, Form, Json
-from router.transport.http.headers import allowance_headers
+from router.transport.http.headers import allowance_headers, degraded_headers
 from router.transport.http.stream import EventStream
 from router.transport.http.strict_json import parse_json
 from router.transport.http.turns import TurnRunner
@@ -67,7 +67,8 @@ class Answers:
             await answer.wait()
         assert answer.started is not None, "a finished turn was started"
         head = _head(exchange, form.id_prefix, form.whole_object, answer.started)
-        await exchange.answer_json(head | answer.choices(), headers=allowance_headers(answer.started))
+        headers = allowance_headers(answer.started) + degraded_headers(answer.degraded)
+        await exchange.answer_json(head | answer.choices(), headers=headers)
 
 
 def _head(exchange: Exchange, prefix: str, kind: str, started: Started) -> Json:

@@ -6,7 +6,7 @@ import time
 
 from router.auth.principal import Principal
 from router.errors import model_unknown
-from router.models import Models
+from router.models import Asked, Models
 from router.transport.http.exchange import Exchange
 from router.transport.http.forms import Json
 
@@ -20,20 +20,20 @@ class Catalogue:
 
     async def list_models(self, exchange: Exchange) -> None:
         """All that the caller may use; the first is the default."""
-        names = [model.name for model in self._models if _may_use(exchange.principal, model.name)]
-        await exchange.answer_json({"object": "list", "data": [self._describe(name) for name in names]})
+        names = [self._describe(asked) for asked in self._models.offered if _may_use(exchange.principal, asked)]
+        await exchange.answer_json({"object": "list", "data": names})
 
     async def get_model(self, exchange: Exchange) -> None:
         """One of them; names may hold slashes."""
         name = exchange.path["name"]
-        if not (name and _may_use(exchange.principal, name)):
+        if not (name and _may_use(exchange.principal, asked := self._models.find(name))):
             raise model_unknown()
-        await exchange.answer_json(self._describe(self._models.find(name).name))
+        await exchange.answer_json(self._describe(asked))
 
-    def _describe(self, name: str) -> Json:
-        return {"id": name, "object": "model", "created": self._created, "owned_by": "tidegate"}
+    def _describe(self, asked: Asked) -> Json:
+        return {"id": asked.name, "object": "model", "created": self._created, "owned_by": "tidegate"}
 
 
-def _may_use(principal: Principal | None, model: str) -> bool:
+def _may_use(principal: Principal | None, asked: Asked) -> bool:
     assert principal is not None, "this endpoint asks who calls"
-    return principal.models is None or model in principal.models
+    return any(principal.may_use(model.name) for model in asked.models)

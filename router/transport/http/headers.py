@@ -1,9 +1,11 @@
-"""What is left of the caller's quotas, as OpenAI's `x-ratelimit-*` headers."""
+"""What responses tell in headers: what is left of the caller's quotas, by OpenAI's names, and that a smaller model answers."""
 
 from __future__ import annotations
 
-from router.model import Allowance, Started
+from router.model import Allowance, Degraded, Started
 from router.transport.http.errors import Headers
+
+DEGRADED = b"x-tidegate-degraded"
 
 _NAMES = {
     "requests_per_minute": "requests",
@@ -12,6 +14,13 @@ _NAMES = {
     "tokens_per_day": "tokens",
 }
 """OpenAI has names for requests and tokens only; other limits go by their own."""
+
+
+def degraded_headers(degraded: Degraded | None) -> Headers:
+    """`x-tidegate-degraded: SATURATED; from=large; to=small`; none when the model asked for answers."""
+    if degraded is None:
+        return []
+    return [(DEGRADED, f"{degraded.reason}; from={degraded.from_model}; to={degraded.to_model}".encode())]
 
 
 def allowance_headers(started: Started | None) -> Headers:

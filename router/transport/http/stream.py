@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from router.errors import TidegateError, internal
-from router.model import Failed, Finished, Logprobs, Queued, Started, TextDelta, TurnEvent, Usage
+from router.model import Degraded, Failed, Finished, Logprobs, Queued, Started, TextDelta, TurnEvent, Usage
 from router.tools import ToolCallDelta
 from router.transport.http.choice import Choice
 from router.transport.http.chunks import DONE, KEEP_ALIVE, ChunkWriter, write_event, write_place
 from router.transport.http.errors import to_object
 from router.transport.http.exchange import Connection, Exchange
 from router.transport.http.forms import FINISH_REASONS, add_usage
-from router.transport.http.headers import allowance_headers
+from router.transport.http.headers import allowance_headers, degraded_headers
 
 
 class EventStream:
@@ -39,6 +39,7 @@ class EventStream:
         self._with_usage = with_usage
         self._usage = Usage(0, 0)
         self._started: Started | None = None
+        self._degraded: Degraded | None = None
         self._place: Queued | None = None
         self._failure: TidegateError | None = None
         self._direct: Connection | None = None
@@ -68,7 +69,7 @@ class EventStream:
                 await self._wait_content()
         if self._failure is not None:
             raise self._failure
-        await exchange.start_events(allowance_headers(self._started))
+        await exchange.start_events(allowance_headers(self._started) + degraded_headers(self._degraded))
         self._beat(heartbeat_s)
         try:
             await self._send_body(exchange)
@@ -96,6 +97,8 @@ class EventStream:
         match event:
             case Queued():
                 self._place = event
+            case Degraded():
+                self._degraded = event
             case Started():
                 self._started, self._place = event, None
                 self._writer = self._writer or self._open_writer(event)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from router.errors import TidegateError, internal
-from router.model import Failed, Finished, Logprobs, Started, TokenLogprob, TurnEvent, Usage
+from router.model import Degraded, Failed, Finished, Logprobs, Started, TokenLogprob, TurnEvent, Usage
 from router.transport.gathering import Gathered
 from router.transport.http.forms import FINISH_REASONS, Form, Json, add_usage, write_usage
 
@@ -29,6 +29,7 @@ class WholeAnswer:
         self._form = form
         self._usage = Usage(0, 0)
         self.started: Started | None = None
+        self.degraded: Degraded | None = None
         self._failure: TidegateError | None = None
         self._done = asyncio.Event()
 
@@ -40,6 +41,8 @@ class WholeAnswer:
             match event:
                 case Logprobs(tokens):
                     choice.logprobs += tokens
+                case Degraded():
+                    self.degraded = event
                 case Started():
                     self.started = event
                 case Usage():

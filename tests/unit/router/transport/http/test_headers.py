@@ -1,9 +1,9 @@
-"""What is left of quotas, as headers."""
+"""What is left of quotas, and who answers for whom, as headers."""
 
 from __future__ import annotations
 
-from router.model import Allowance, Started
-from router.transport.http.headers import allowance_headers
+from router.model import Allowance, Degraded, Started
+from router.transport.http.headers import allowance_headers, degraded_headers
 
 
 def test_no_limit_no_header() -> None:
@@ -27,3 +27,9 @@ def test_the_tightest_limit_of_a_kind_is_told() -> None:
         b"x-ratelimit-limit-concurrent-turns": b"4",
         b"x-ratelimit-remaining-concurrent-turns": b"2",
     }
+
+
+def test_a_downgrade_is_told() -> None:
+    """With its reason; an answer of the model asked for has no such header."""
+    assert degraded_headers(None) == []
+    assert degraded_headers(Degraded("large", "a/small", "SATURATED")) == [(b"x-tidegate-degraded", b"SATURATED; from=large; to=a/small")]

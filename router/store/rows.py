@@ -79,8 +79,8 @@ class PriceRow:
 
 @dataclass(frozen=True, slots=True)
 class TermRows:
-    """All terms of service. Tenants that are not in `weights` have the weight 1, those not in `no_downgrade` allow downgrades; `drained` are
-    addresses of workers."""
+    """All terms of service. Tenants that are not in `weights` have weight 1, those not in `no_downgrade` allow downgrades. Workers at the
+    addresses in `drained` get no new turns."""
 
     quotas: list[QuotaRow]
     prices: list[PriceRow]

@@ -9,6 +9,7 @@ package tidegatev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -77,6 +78,67 @@ func (x AccessRole) Number() protoreflect.EnumNumber {
 // Deprecated: Use AccessRole.Descriptor instead.
 func (AccessRole) EnumDescriptor() ([]byte, []int) {
 	return file_tidegate_v1_admin_proto_rawDescGZIP(), []int{0}
+}
+
+// WorkerPhase is whether a worker gets turns.
+type WorkerPhase int32
+
+const (
+	// Not set; never sent.
+	WorkerPhase_WORKER_PHASE_UNSPECIFIED WorkerPhase = 0
+	// It gets turns while it is up.
+	WorkerPhase_WORKER_PHASE_SERVING WorkerPhase = 1
+	// It was drained: it gets no new turns, and may be stopped once it runs none.
+	WorkerPhase_WORKER_PHASE_DRAINING WorkerPhase = 2
+	// It is no longer where the router looks for workers, and still has turns to end.
+	WorkerPhase_WORKER_PHASE_LEAVING WorkerPhase = 3
+	// It was drained, and this router has no worker there; one that comes gets no turns before it is resumed.
+	WorkerPhase_WORKER_PHASE_ABSENT WorkerPhase = 4
+)
+
+// Enum value maps for WorkerPhase.
+var (
+	WorkerPhase_name = map[int32]string{
+		0: "WORKER_PHASE_UNSPECIFIED",
+		1: "WORKER_PHASE_SERVING",
+		2: "WORKER_PHASE_DRAINING",
+		3: "WORKER_PHASE_LEAVING",
+		4: "WORKER_PHASE_ABSENT",
+	}
+	WorkerPhase_value = map[string]int32{
+		"WORKER_PHASE_UNSPECIFIED": 0,
+		"WORKER_PHASE_SERVING":     1,
+		"WORKER_PHASE_DRAINING":    2,
+		"WORKER_PHASE_LEAVING":     3,
+		"WORKER_PHASE_ABSENT":      4,
+	}
+)
+
+func (x WorkerPhase) Enum() *WorkerPhase {
+	p := new(WorkerPhase)
+	*p = x
+	return p
+}
+
+func (x WorkerPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WorkerPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_tidegate_v1_admin_proto_enumTypes[1].Descriptor()
+}
+
+func (WorkerPhase) Type() protoreflect.EnumType {
+	return &file_tidegate_v1_admin_proto_enumTypes[1]
+}
+
+func (x WorkerPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WorkerPhase.Descriptor instead.
+func (WorkerPhase) EnumDescriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_proto_rawDescGZIP(), []int{1}
 }
 
 // Tenant is a customer of the installation: what quotas, fairness and bills are about.
@@ -1099,11 +1161,192 @@ func (x *QueueTenant) GetCounter() float64 {
 	return 0
 }
 
+// Worker is one worker at one moment, as this router sees it.
+type Worker struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The model that it serves; empty for an absent one.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Where it is, host:port.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Whether it gets turns.
+	Phase WorkerPhase `protobuf:"varint,3,opt,name=phase,proto3,enum=tidegate.v1.WorkerPhase" json:"phase,omitempty"`
+	// Whether the router's connection to it is open. What it tells of itself is zero or empty while it is not.
+	Up bool `protobuf:"varint,4,opt,name=up,proto3" json:"up,omitempty"`
+	// Whether it has failed so often that it gets no turns for a while, other than to try it.
+	Ejected bool `protobuf:"varint,5,opt,name=ejected,proto3" json:"ejected,omitempty"`
+	// For how long it has said nothing; one of ours speaks about every second, idle or not. Zero where that is not known.
+	Silence *durationpb.Duration `protobuf:"bytes,6,opt,name=silence,proto3" json:"silence,omitempty"`
+	// Its engine, as it names it.
+	Engine string `protobuf:"bytes,7,opt,name=engine,proto3" json:"engine,omitempty"`
+	// The engine's profile.
+	Profile string `protobuf:"bytes,8,opt,name=profile,proto3" json:"profile,omitempty"`
+	// Turns that it runs at once at most, those of all routers.
+	Slots uint32 `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
+	// Turns that it runs, those of all routers.
+	ActiveTurns uint32 `protobuf:"varint,10,opt,name=active_turns,json=activeTurns,proto3" json:"active_turns,omitempty"`
+	// Turns that wait in its own queue.
+	QueuedTurns uint32 `protobuf:"varint,11,opt,name=queued_turns,json=queuedTurns,proto3" json:"queued_turns,omitempty"`
+	// Of all these, the turns of this router.
+	RouterTurns uint32 `protobuf:"varint,12,opt,name=router_turns,json=routerTurns,proto3" json:"router_turns,omitempty"`
+	// Blocks of its KV cache that running turns use.
+	UsedBlocks uint32 `protobuf:"varint,13,opt,name=used_blocks,json=usedBlocks,proto3" json:"used_blocks,omitempty"`
+	// Blocks that it has.
+	TotalBlocks uint32 `protobuf:"varint,14,opt,name=total_blocks,json=totalBlocks,proto3" json:"total_blocks,omitempty"`
+	// How long its turns take, against what is usual for the model: 2 is twice as long.
+	Pace float64 `protobuf:"fixed64,15,opt,name=pace,proto3" json:"pace,omitempty"`
+	// By how many blocks the router's guesses of what it has cached were off lately, on average. Zero where it does not tell.
+	PrefixError   float64 `protobuf:"fixed64,16,opt,name=prefix_error,json=prefixError,proto3" json:"prefix_error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Worker) Reset() {
+	*x = Worker{}
+	mi := &file_tidegate_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Worker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Worker) ProtoMessage() {}
+
+func (x *Worker) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Worker.ProtoReflect.Descriptor instead.
+func (*Worker) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Worker) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Worker) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Worker) GetPhase() WorkerPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return WorkerPhase_WORKER_PHASE_UNSPECIFIED
+}
+
+func (x *Worker) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *Worker) GetEjected() bool {
+	if x != nil {
+		return x.Ejected
+	}
+	return false
+}
+
+func (x *Worker) GetSilence() *durationpb.Duration {
+	if x != nil {
+		return x.Silence
+	}
+	return nil
+}
+
+func (x *Worker) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *Worker) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *Worker) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *Worker) GetActiveTurns() uint32 {
+	if x != nil {
+		return x.ActiveTurns
+	}
+	return 0
+}
+
+func (x *Worker) GetQueuedTurns() uint32 {
+	if x != nil {
+		return x.QueuedTurns
+	}
+	return 0
+}
+
+func (x *Worker) GetRouterTurns() uint32 {
+	if x != nil {
+		return x.RouterTurns
+	}
+	return 0
+}
+
+func (x *Worker) GetUsedBlocks() uint32 {
+	if x != nil {
+		return x.UsedBlocks
+	}
+	return 0
+}
+
+func (x *Worker) GetTotalBlocks() uint32 {
+	if x != nil {
+		return x.TotalBlocks
+	}
+	return 0
+}
+
+func (x *Worker) GetPace() float64 {
+	if x != nil {
+		return x.Pace
+	}
+	return 0
+}
+
+func (x *Worker) GetPrefixError() float64 {
+	if x != nil {
+		return x.PrefixError
+	}
+	return 0
+}
+
 var File_tidegate_v1_admin_proto protoreflect.FileDescriptor
 
 const file_tidegate_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x17tidegate/v1/admin.proto\x12\vtidegate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\x01\n" +
+	"\x17tidegate/v1/admin.proto\x12\vtidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\x01\n" +
 	"\x06Tenant\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1201,13 +1444,38 @@ const file_tidegate_v1_admin_proto_rawDesc = "" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12\x18\n" +
 	"\arunning\x18\x03 \x01(\rR\arunning\x12\x18\n" +
-	"\acounter\x18\x04 \x01(\x01R\acounter*y\n" +
+	"\acounter\x18\x04 \x01(\x01R\acounter\"\xf3\x03\n" +
+	"\x06Worker\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12.\n" +
+	"\x05phase\x18\x03 \x01(\x0e2\x18.tidegate.v1.WorkerPhaseR\x05phase\x12\x0e\n" +
+	"\x02up\x18\x04 \x01(\bR\x02up\x12\x18\n" +
+	"\aejected\x18\x05 \x01(\bR\aejected\x123\n" +
+	"\asilence\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\asilence\x12\x16\n" +
+	"\x06engine\x18\a \x01(\tR\x06engine\x12\x18\n" +
+	"\aprofile\x18\b \x01(\tR\aprofile\x12\x14\n" +
+	"\x05slots\x18\t \x01(\rR\x05slots\x12!\n" +
+	"\factive_turns\x18\n" +
+	" \x01(\rR\vactiveTurns\x12!\n" +
+	"\fqueued_turns\x18\v \x01(\rR\vqueuedTurns\x12!\n" +
+	"\frouter_turns\x18\f \x01(\rR\vrouterTurns\x12\x1f\n" +
+	"\vused_blocks\x18\r \x01(\rR\n" +
+	"usedBlocks\x12!\n" +
+	"\ftotal_blocks\x18\x0e \x01(\rR\vtotalBlocks\x12\x12\n" +
+	"\x04pace\x18\x0f \x01(\x01R\x04pace\x12!\n" +
+	"\fprefix_error\x18\x10 \x01(\x01R\vprefixError*y\n" +
 	"\n" +
 	"AccessRole\x12\x1b\n" +
 	"\x17ACCESS_ROLE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ACCESS_ROLE_CALLER\x10\x01\x12\x1c\n" +
 	"\x18ACCESS_ROLE_TENANT_ADMIN\x10\x02\x12\x18\n" +
-	"\x14ACCESS_ROLE_OPERATOR\x10\x03B?\n" +
+	"\x14ACCESS_ROLE_OPERATOR\x10\x03*\x93\x01\n" +
+	"\vWorkerPhase\x12\x1c\n" +
+	"\x18WORKER_PHASE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14WORKER_PHASE_SERVING\x10\x01\x12\x19\n" +
+	"\x15WORKER_PHASE_DRAINING\x10\x02\x12\x18\n" +
+	"\x14WORKER_PHASE_LEAVING\x10\x03\x12\x17\n" +
+	"\x13WORKER_PHASE_ABSENT\x10\x04B?\n" +
 	"\x0fdev.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3"
 
 var (
@@ -1222,43 +1490,48 @@ func file_tidegate_v1_admin_proto_rawDescGZIP() []byte {
 	return file_tidegate_v1_admin_proto_rawDescData
 }
 
-var file_tidegate_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tidegate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_tidegate_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_tidegate_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_tidegate_v1_admin_proto_goTypes = []any{
 	(AccessRole)(0),               // 0: tidegate.v1.AccessRole
-	(*Tenant)(nil),                // 1: tidegate.v1.Tenant
-	(*User)(nil),                  // 2: tidegate.v1.User
-	(*ModelSet)(nil),              // 3: tidegate.v1.ModelSet
-	(*ApiKey)(nil),                // 4: tidegate.v1.ApiKey
-	(*QuotaScope)(nil),            // 5: tidegate.v1.QuotaScope
-	(*QuotaLimits)(nil),           // 6: tidegate.v1.QuotaLimits
-	(*Quota)(nil),                 // 7: tidegate.v1.Quota
-	(*Price)(nil),                 // 8: tidegate.v1.Price
-	(*UsageDay)(nil),              // 9: tidegate.v1.UsageDay
-	(*AuditEntry)(nil),            // 10: tidegate.v1.AuditEntry
-	(*ModelQueue)(nil),            // 11: tidegate.v1.ModelQueue
-	(*QueueTenant)(nil),           // 12: tidegate.v1.QueueTenant
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(WorkerPhase)(0),              // 1: tidegate.v1.WorkerPhase
+	(*Tenant)(nil),                // 2: tidegate.v1.Tenant
+	(*User)(nil),                  // 3: tidegate.v1.User
+	(*ModelSet)(nil),              // 4: tidegate.v1.ModelSet
+	(*ApiKey)(nil),                // 5: tidegate.v1.ApiKey
+	(*QuotaScope)(nil),            // 6: tidegate.v1.QuotaScope
+	(*QuotaLimits)(nil),           // 7: tidegate.v1.QuotaLimits
+	(*Quota)(nil),                 // 8: tidegate.v1.Quota
+	(*Price)(nil),                 // 9: tidegate.v1.Price
+	(*UsageDay)(nil),              // 10: tidegate.v1.UsageDay
+	(*AuditEntry)(nil),            // 11: tidegate.v1.AuditEntry
+	(*ModelQueue)(nil),            // 12: tidegate.v1.ModelQueue
+	(*QueueTenant)(nil),           // 13: tidegate.v1.QueueTenant
+	(*Worker)(nil),                // 14: tidegate.v1.Worker
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
 }
 var file_tidegate_v1_admin_proto_depIdxs = []int32{
-	13, // 0: tidegate.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
-	13, // 1: tidegate.v1.Tenant.disabled_at:type_name -> google.protobuf.Timestamp
-	13, // 2: tidegate.v1.User.created_at:type_name -> google.protobuf.Timestamp
+	15, // 0: tidegate.v1.Tenant.created_at:type_name -> google.protobuf.Timestamp
+	15, // 1: tidegate.v1.Tenant.disabled_at:type_name -> google.protobuf.Timestamp
+	15, // 2: tidegate.v1.User.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: tidegate.v1.ApiKey.roles:type_name -> tidegate.v1.AccessRole
-	3,  // 4: tidegate.v1.ApiKey.models:type_name -> tidegate.v1.ModelSet
-	13, // 5: tidegate.v1.ApiKey.created_at:type_name -> google.protobuf.Timestamp
-	13, // 6: tidegate.v1.ApiKey.expires_at:type_name -> google.protobuf.Timestamp
-	13, // 7: tidegate.v1.ApiKey.revoked_at:type_name -> google.protobuf.Timestamp
-	5,  // 8: tidegate.v1.Quota.scope:type_name -> tidegate.v1.QuotaScope
-	6,  // 9: tidegate.v1.Quota.limits:type_name -> tidegate.v1.QuotaLimits
-	13, // 10: tidegate.v1.Price.valid_from:type_name -> google.protobuf.Timestamp
-	13, // 11: tidegate.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
-	12, // 12: tidegate.v1.ModelQueue.tenants:type_name -> tidegate.v1.QueueTenant
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	4,  // 4: tidegate.v1.ApiKey.models:type_name -> tidegate.v1.ModelSet
+	15, // 5: tidegate.v1.ApiKey.created_at:type_name -> google.protobuf.Timestamp
+	15, // 6: tidegate.v1.ApiKey.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 7: tidegate.v1.ApiKey.revoked_at:type_name -> google.protobuf.Timestamp
+	6,  // 8: tidegate.v1.Quota.scope:type_name -> tidegate.v1.QuotaScope
+	7,  // 9: tidegate.v1.Quota.limits:type_name -> tidegate.v1.QuotaLimits
+	15, // 10: tidegate.v1.Price.valid_from:type_name -> google.protobuf.Timestamp
+	15, // 11: tidegate.v1.AuditEntry.at:type_name -> google.protobuf.Timestamp
+	13, // 12: tidegate.v1.ModelQueue.tenants:type_name -> tidegate.v1.QueueTenant
+	1,  // 13: tidegate.v1.Worker.phase:type_name -> tidegate.v1.WorkerPhase
+	16, // 14: tidegate.v1.Worker.silence:type_name -> google.protobuf.Duration
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_tidegate_v1_admin_proto_init() }
@@ -1272,8 +1545,8 @@ func file_tidegate_v1_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidegate_v1_admin_proto_rawDesc), len(file_tidegate_v1_admin_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   12,
+			NumEnums:      2,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

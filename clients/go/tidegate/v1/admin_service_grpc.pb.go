@@ -39,17 +39,20 @@ const (
 	AdminService_ExportUsage_FullMethodName   = "/tidegate.v1.AdminService/ExportUsage"
 	AdminService_ListAudit_FullMethodName     = "/tidegate.v1.AdminService/ListAudit"
 	AdminService_WatchQueues_FullMethodName   = "/tidegate.v1.AdminService/WatchQueues"
+	AdminService_WatchWorkers_FullMethodName  = "/tidegate.v1.AdminService/WatchWorkers"
+	AdminService_DrainWorker_FullMethodName   = "/tidegate.v1.AdminService/DrainWorker"
+	AdminService_ResumeWorker_FullMethodName  = "/tidegate.v1.AdminService/ResumeWorker"
 )
 
 // AdminServiceClient is the client API for AdminService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AdminService changes and shows who may call, what they may spend, what it costs and what was used.
+// AdminService changes and shows who may call, what they may spend, what it costs, what was used, and which workers serve.
 //
 // A tenant admin may do what concerns the own tenant's users and keys, and see its usage, quotas and audit log; an operator may do
 // everything. Each change and its entry in the audit log take effect together or not at all. Routers follow changes of keys and disabled
-// tenants within a second, those of weights, downgrades, quotas and prices within a few.
+// tenants within a second, those of weights, downgrades, quotas, prices and drained workers within a few.
 //
 // Errors carry details as those of ChatService do. Every RPC may fail with these; what else there is, its comment lists:
 //   - INVALID_ARGUMENT: a field is missing, out of range or of the wrong form (FIELD_INVALID), or the message is too large or unreadable
@@ -148,6 +151,19 @@ type AdminServiceClient interface {
 	//
 	// Fails as every RPC may.
 	WatchQueues(ctx context.Context, in *WatchQueuesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchQueuesResponse], error)
+	// WatchWorkers shows the workers as this router sees them, at once and then about every second until the caller cancels. For operators.
+	//
+	// Fails as every RPC may.
+	WatchWorkers(ctx context.Context, in *WatchWorkersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchWorkersResponse], error)
+	// DrainWorker sends a worker no new turns, on any router; those that run there go on. It holds until the worker is resumed, also when the
+	// worker or a router starts anew. For operators.
+	//
+	// Fails with NOT_FOUND: this router has no such worker (WORKER_UNKNOWN).
+	DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error)
+	// ResumeWorker sends a drained worker turns again. For operators.
+	//
+	// Fails with NOT_FOUND: no worker of this address is drained (WORKER_UNKNOWN).
+	ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error)
 }
 
 type adminServiceClient struct {
@@ -376,15 +392,54 @@ func (c *adminServiceClient) WatchQueues(ctx context.Context, in *WatchQueuesReq
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_WatchQueuesClient = grpc.ServerStreamingClient[WatchQueuesResponse]
 
+func (c *adminServiceClient) WatchWorkers(ctx context.Context, in *WatchWorkersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchWorkersResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[2], AdminService_WatchWorkers_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchWorkersRequest, WatchWorkersResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchWorkersClient = grpc.ServerStreamingClient[WatchWorkersResponse]
+
+func (c *adminServiceClient) DrainWorker(ctx context.Context, in *DrainWorkerRequest, opts ...grpc.CallOption) (*DrainWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainWorkerResponse)
+	err := c.cc.Invoke(ctx, AdminService_DrainWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeWorkerResponse)
+	err := c.cc.Invoke(ctx, AdminService_ResumeWorker_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// AdminService changes and shows who may call, what they may spend, what it costs and what was used.
+// AdminService changes and shows who may call, what they may spend, what it costs, what was used, and which workers serve.
 //
 // A tenant admin may do what concerns the own tenant's users and keys, and see its usage, quotas and audit log; an operator may do
 // everything. Each change and its entry in the audit log take effect together or not at all. Routers follow changes of keys and disabled
-// tenants within a second, those of weights, downgrades, quotas and prices within a few.
+// tenants within a second, those of weights, downgrades, quotas, prices and drained workers within a few.
 //
 // Errors carry details as those of ChatService do. Every RPC may fail with these; what else there is, its comment lists:
 //   - INVALID_ARGUMENT: a field is missing, out of range or of the wrong form (FIELD_INVALID), or the message is too large or unreadable
@@ -483,6 +538,19 @@ type AdminServiceServer interface {
 	//
 	// Fails as every RPC may.
 	WatchQueues(*WatchQueuesRequest, grpc.ServerStreamingServer[WatchQueuesResponse]) error
+	// WatchWorkers shows the workers as this router sees them, at once and then about every second until the caller cancels. For operators.
+	//
+	// Fails as every RPC may.
+	WatchWorkers(*WatchWorkersRequest, grpc.ServerStreamingServer[WatchWorkersResponse]) error
+	// DrainWorker sends a worker no new turns, on any router; those that run there go on. It holds until the worker is resumed, also when the
+	// worker or a router starts anew. For operators.
+	//
+	// Fails with NOT_FOUND: this router has no such worker (WORKER_UNKNOWN).
+	DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error)
+	// ResumeWorker sends a drained worker turns again. For operators.
+	//
+	// Fails with NOT_FOUND: no worker of this address is drained (WORKER_UNKNOWN).
+	ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -552,6 +620,15 @@ func (UnimplementedAdminServiceServer) ListAudit(context.Context, *ListAuditRequ
 }
 func (UnimplementedAdminServiceServer) WatchQueues(*WatchQueuesRequest, grpc.ServerStreamingServer[WatchQueuesResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchQueues not implemented")
+}
+func (UnimplementedAdminServiceServer) WatchWorkers(*WatchWorkersRequest, grpc.ServerStreamingServer[WatchWorkersResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchWorkers not implemented")
+}
+func (UnimplementedAdminServiceServer) DrainWorker(context.Context, *DrainWorkerRequest) (*DrainWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainWorker not implemented")
+}
+func (UnimplementedAdminServiceServer) ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeWorker not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -920,6 +997,53 @@ func _AdminService_WatchQueues_Handler(srv interface{}, stream grpc.ServerStream
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_WatchQueuesServer = grpc.ServerStreamingServer[WatchQueuesResponse]
 
+func _AdminService_WatchWorkers_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchWorkersRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).WatchWorkers(m, &grpc.GenericServerStream[WatchWorkersRequest, WatchWorkersResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchWorkersServer = grpc.ServerStreamingServer[WatchWorkersResponse]
+
+func _AdminService_DrainWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).DrainWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_DrainWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).DrainWorker(ctx, req.(*DrainWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ResumeWorker_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeWorkerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ResumeWorker(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ResumeWorker_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ResumeWorker(ctx, req.(*ResumeWorkerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -999,6 +1123,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListAudit",
 			Handler:    _AdminService_ListAudit_Handler,
 		},
+		{
+			MethodName: "DrainWorker",
+			Handler:    _AdminService_DrainWorker_Handler,
+		},
+		{
+			MethodName: "ResumeWorker",
+			Handler:    _AdminService_ResumeWorker_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -1009,6 +1141,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchQueues",
 			Handler:       _AdminService_WatchQueues_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchWorkers",
+			Handler:       _AdminService_WatchWorkers_Handler,
 			ServerStreams: true,
 		},
 	},

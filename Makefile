@@ -127,6 +127,10 @@ bench-peers: install ## Install vllm-router and LiteLLM, each in a venv of its o
 bench-nvidia: install ## The load harness against NVIDIA's perf_analyzer
 	$(BIN)/python -m loadtest.nvidia
 
+.PHONY: bench-routing
+bench-routing: install ## KV-aware routing against round robin and one worker, with real CPU workers; under 4 minutes on 2 quiet cores
+	GRPC_VERBOSITY=ERROR $(BIN)/python -m loadtest.routing
+
 .PHONY: bench-quota
 bench-quota: install ## What quotas cost a turn, in memory and in Redis
 	$(BIN)/python -m loadtest.quota

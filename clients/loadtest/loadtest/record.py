@@ -45,6 +45,10 @@ class Record:
     sent: float | None = None
     queued: float | None = None
     started: float | None = None
+    worker: str = ""
+    """Which took it, where the server tells."""
+    expected: int = 0
+    """Prompt tokens that the server, when it started, expected to be cached there."""
     arrivals: array[float] = field(default_factory=lambda: array("d"))
     """When pieces of content came."""
     ended: float | None = None
@@ -66,9 +70,10 @@ class Record:
         self.queued = self.queued if self.queued is not None else now
         self.heard = now
 
-    def start(self, now: float) -> None:
-        """The server says that a worker has taken it."""
+    def start(self, now: float, worker: str, expected: int) -> None:
+        """The server says that a worker has taken it, and how many prompt tokens it expects to be cached there."""
         self.started = self.heard = now
+        self.worker, self.expected = worker, expected
 
     def arrive(self, now: float, text: str = "", tokens: int = 0) -> None:
         """Content has come."""

@@ -200,7 +200,7 @@ def take_event(record: Record, event: Event, at: float) -> None:
         case "queued":
             record.queue(at)
         case "started":
-            record.start(at)
+            record.start(at, event.started.worker, event.started.cached_tokens)
         case "usage":
             usage = event.usage
             record.usage = Usage(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)

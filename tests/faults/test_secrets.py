@@ -104,7 +104,7 @@ def build_leaky(
         registry=app.registry,
         metrics=metrics,
     )
-    service = ChatService(broken, config.limits, config.timeouts, metrics)
+    service = ChatService(broken, config.limits, config.timeouts, config.resume, metrics, exchange=None)
     return replace(app, pools={model.name: pool}, service=service, http=http)
 
 

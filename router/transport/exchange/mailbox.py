@@ -7,16 +7,21 @@ which is read from its first entry on, so that nothing is missed that was writte
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from router.errors import describe_fault
+
 _BLOCK_MS = 1000
 _COUNT = 256
 _PAUSE_S = 0.25
 _INBOX = 10_000
+
+log = logging.getLogger("tidegate.transport")
 
 Reader = Callable[[Mapping[bytes, bytes]], None]
 
@@ -57,6 +62,13 @@ class Mailbox:
                 continue
             for key, entries in news:
                 for position, fields in entries:
-                    if (read := self._readers.get(key)) is not None:
-                        self._positions[key] = position
-                        read(fields)
+                    self._take(key, position, fields)
+
+    def _take(self, key: bytes, position: bytes, fields: Mapping[bytes, bytes]) -> None:
+        if (read := self._readers.get(key)) is None:
+            return
+        self._positions[key] = position
+        try:
+            read(fields)
+        except Exception as error:  # one message must not end the reading of all others
+            log.error("a message of another router was not understood: %s", describe_fault(error))

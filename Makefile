@@ -128,7 +128,7 @@ bench-nvidia: install ## The load harness against NVIDIA's perf_analyzer
 	$(BIN)/python -m loadtest.nvidia
 
 .PHONY: bench-routing
-bench-routing: install ## KV-aware routing against round robin and one worker, with real CPU workers; under 4 minutes on 2 quiet cores
+bench-routing: install ## KV-aware routing against round robin and one worker, with real CPU workers; 4 minutes
 	GRPC_VERBOSITY=ERROR $(BIN)/python -m loadtest.routing
 
 .PHONY: bench-quota

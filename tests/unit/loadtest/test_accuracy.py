@@ -67,9 +67,9 @@ def check_times(told: Measures, records: Sequence[tuple[float, Sequence[float]]]
     )
     for values, truth in truths:
         assert values.count == len(truth)
-        assert values.mean == pytest.approx(sum(truth) / len(truth), rel=0.02, abs=0.01)
+        assert values.mean == pytest.approx(sum(truth) / len(truth), rel=0.02, abs=DELAY_S)
         for share, value in ((0.5, values.p50), (0.9, values.p90)):
-            assert value == pytest.approx(sorted(truth)[math.ceil(share * len(truth)) - 1], rel=0.02, abs=0.01)
+            assert value == pytest.approx(sorted(truth)[math.ceil(share * len(truth)) - 1], rel=0.02, abs=DELAY_S)
     assert min(truths[0][1]) >= TTFT_S
     assert min(gaps) >= GAP_S * 0.9
 

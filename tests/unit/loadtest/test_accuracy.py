@@ -32,6 +32,8 @@ from tests.unit.loadtest.fakes import END, FIRST, HEAD, LAST, WORD, make_request
 from tests.unit.loadtest.test_kserve import answer
 
 TTFT_S, GAP_S, TOKENS = 0.15, 0.06, 6
+DELAY_S = 0.03
+"""What may lie between a server's moment and its caller's on a busy machine, through a whole router: not the harness's fault."""
 REQUESTS, RATE, SECONDS = 30, 30.0, 3.0
 SLO = Slo(ttft_s=0.5, tpot_s=0.2)
 

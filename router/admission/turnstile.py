@@ -130,10 +130,8 @@ class Turnstile:
 
     def predict_first_token(self) -> float:
         """Seconds until a turn like those of late would have its first token, if it came now and all that wait went before it."""
-        prefill_s = self._times.usual_prefill.mid
-        if not self._line and self._running.turns < self._slots():
-            return prefill_s
-        return self._forecast().wait(self._line.work).span.mid + prefill_s
+        wait = NO_WAIT if self._is_free() else self._forecast().wait(self._line.work).span
+        return wait.mid + self._times.usual_prefill.mid
 
     def review(self, now: float) -> tuple[list[Ticket], list[tuple[Ticket, Queued]]]:
         """Looks at all that wait, in order of service: whom it refuses because time is over or too short, and what the others are told."""

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.serve`: a router in front of two scripted workers, and the control endpoint of the conformance runners.
+"""`python -m tests.conformance.serve`: a router in front of a scripted worker, and the control endpoint of the conformance runners.
 
 Prints one line of JSON, {"target", "control"}, and serves until its standard input ends. README.md describes the control endpoint.
 """
@@ -25,7 +25,8 @@ from tests.conformance.proxy import Proxy
 from tests.conformance.table import load_cases
 from tests.models import build_chatml_model
 
-WORKERS = 2
+WORKERS = 1
+"""With another one the router would go on there where a worker gives a turn up, and no caller would see an error."""
 SETTLE_S = 3.0
 """How long the workers may take until they have seen what a case says."""
 

@@ -135,7 +135,7 @@ class Fleet:
 
     async def place(self, need: Need, tried: Collection[str] = ()) -> Route:
         """Chooses a worker and books the turn there. Raises WorkerError NO_WORKER when there is none but those it has tried."""
-        candidates = [address for address in self._list_candidates() if address not in tried]
+        candidates = self._list_candidates(tried)
         if not candidates:
             raise no_worker()
         state = State(self._describe(candidates, need.chain), read_rates(self._times))
@@ -159,8 +159,10 @@ class Fleet:
             raise no_worker()
         return serving
 
-    def _list_candidates(self) -> Sequence[str]:
-        usable = self._breakers.list_usable(self._table.list_serving(), self._clock())
+    def _list_candidates(self, tried: Collection[str]) -> Sequence[str]:
+        # Of those that are left: an ejected worker is better than none.
+        serving = [address for address in self._table.list_serving() if address not in tried]
+        usable = self._breakers.list_usable(serving, self._clock())
         lively = [address for address in usable if self._workers[address].silence_s <= SILENT_S]
         return lively or usable
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tidegate import Session, TidegateError
+from tidegate import Session, TidegateError, Turn
 from tidegate.v1.event_pb2 import FINISH_REASON_LENGTH
 from tidegate.v1.turn_pb2 import ResponseFormat
 
@@ -162,3 +163,44 @@ async def test_a_request_that_brings_workers_down_is_tried_no_more(chatml: Path)
             await again.text()
         assert refused.value.reason == "REQUEST_QUARANTINED"
         assert await (await session.start(ask("harmless"), max_output_tokens=2)).text() == "ab"
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_form_holds_at_whichever_token_the_worker_is_lost(chatml: Path, same: bool) -> None:
+    """At each of its sixty tokens: a JSON answer arrives whole and valid, or the turn fails and what was told is its beginning."""
+    answer = json.dumps({"name": "Ada Lovelace", "born": 1815, "known": "engines"})
+    script = LostAt(answer, answer if same else answer.replace("Ada", "Eve"))
+    async with several(*(Worker(chatml, script, step_s=0.0005) for _ in range(2))) as two:
+        async with two.router.client() as client, client.session() as session:
+            for script.lost_at in range(len(answer)):
+                text, is_whole = await read(await session.start(ask(), max_output_tokens=TOKENS, response_format=SCHEMA))
+                if is_whole:
+                    assert text == (script.second if script.lost_at <= answer.index("Ada") else answer)
+                else:
+                    assert not same
+                    assert answer.startswith(text)
+
+
+class LostAt:
+    """Every first call gives up after `lost_at` tokens; every second one answers in full."""
+
+    def __init__(self, first: str, second: str) -> None:
+        self.second = second
+        self.lost_at = 0
+        self._first = first
+        self._calls = 0
+
+    def __call__(self, request: Request) -> list[Item]:
+        self._calls += 1
+        return [*self._first[: self.lost_at], End(Finish.FAILED)] if self._calls % 2 else [*self.second]
+
+
+async def read(turn: Turn) -> tuple[str, bool]:
+    """A turn's text, and whether it was whole."""
+    text = ""
+    try:
+        async for event in turn:
+            text += event.text_delta.text
+    except TidegateError:
+        return text, False
+    return text, True

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -85,6 +86,7 @@ class RedisExchange:
         self._is_away = False
 
     async def __aenter__(self) -> RedisExchange:
+        await self._beat()
         self._tasks = [asyncio.create_task(task) for task in (self._mailbox.listen(), self._keep(), self._journals.keep_writing())]
         return self
 
@@ -224,18 +226,19 @@ class RedisExchange:
         self.home.lose(stream_id)
 
     async def _keep(self) -> None:
-        beats = 0
-        while True:
-            try:
-                await self._presence.beat()
-            except AWAY as error:
-                self._note(away=True, cause=type(error).__name__)
-            else:
-                self._note(away=False, cause="it answers")
-            beats += 1
+        for beats in count(1):
+            await asyncio.sleep(self._lease_s / BEATS)
+            await self._beat()
             if beats % (BEATS * _RENEW_LEASES) == 0:
                 self._journals.touch_all()
-            await asyncio.sleep(self._lease_s / BEATS)
+
+    async def _beat(self) -> None:
+        try:
+            await self._presence.beat()
+        except AWAY as error:
+            self._note(away=True, cause=type(error).__name__)
+        else:
+            self._note(away=False, cause="Redis answers")
 
     def _note(self, *, away: bool, cause: str) -> None:
         if away is not self._is_away:

@@ -168,6 +168,8 @@ class Answer:
         """What is new in an answer that is made anew."""
         if (new := replay.take(delta)) is None:
             self._generation.end(answer_diverged())
+        elif replay.is_over:
+            self._replay = None
         return new
 
     def _take_last(self, delta: WorkerDelta) -> WorkerDelta | None:

@@ -49,8 +49,15 @@ async def administer(*statements: str) -> None:
 @asynccontextmanager
 async def empty_database() -> AsyncIterator[str]:
     """The DSN of a database without tables."""
+    async with _database("") as dsn:
+        yield dsn
+
+
+@asynccontextmanager
+async def _database(options: str) -> AsyncIterator[str]:
+    """The DSN of a new database, which goes when this is left; `options` are those of CREATE DATABASE."""
     name = f"t{uuid4().hex}"
-    await administer(f"CREATE DATABASE {name}")
+    await administer(f"CREATE DATABASE {name} {options}")
     try:
         yield dsn_of(name)
     finally:
@@ -69,12 +76,8 @@ async def migrated_database() -> AsyncIterator[str]:
         async with Database(dsn_of(template)).running() as database:
             await migrate(database)
         _templates.append(template)
-    name = f"t{uuid4().hex}"
-    await administer(f"CREATE DATABASE {name} TEMPLATE {_templates[0]} STRATEGY FILE_COPY")
-    try:
-        yield dsn_of(name)
-    finally:
-        await administer(f"DROP DATABASE {name} WITH (FORCE)")
+    async with _database(f"TEMPLATE {_templates[0]} STRATEGY FILE_COPY") as dsn:
+        yield dsn
 
 
 @asynccontextmanager

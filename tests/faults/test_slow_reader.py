@@ -81,7 +81,7 @@ async def test_a_caller_that_never_reads_loses_its_stream(chatml: Path) -> None:
     limits = {"slow_reader_s": 1.0}
     async with run_bench(chatml, worker, timeouts=limits) as router, open_stub(router) as stub, router.client() as client:
         call = stub.Converse(iter(many_turns()))
-        await until(lambda: worker.calls > TURNS / 10)
+        await until(lambda: worker.calls > TURNS / 2)
         async with client.session() as session:
             turn = await session.start(ask(), max_output_tokens=500)
             assert await turn.text() == "b" * 500

@@ -40,8 +40,6 @@ def run_block(source: str) -> str:
 @pytest.mark.parametrize("at", range(len(BLOCKS)))
 async def test_the_readme_does_what_it_shows(chatml: Path, at: int) -> None:
     """Each block is a whole program; only the router's address is another here."""
-    if "run_tools" in BLOCKS[at]:
-        pytest.skip("the router has no tools yet")
     async with run_bench(chatml, Worker(chatml, answer)) as router:
         assert "127.0.0.1:8500" in BLOCKS[at]
         output = await asyncio.to_thread(run_block, BLOCKS[at].replace("127.0.0.1:8500", router.target))

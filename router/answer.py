@@ -32,6 +32,11 @@ from router.turn import AnyTurn, find_loss
 class Answer:
     """Owns what a turn holds from outside, and gives it back in `close`."""
 
+    __slots__ = (
+        *("_charge", "_clock", "_generation", "_has_moved", "_last_words", "_metrics", "_model", "_outcome", "_replay", "_route", "_sink"),
+        *("_slot", "_turn", "last_delta", "span"),
+    )
+
     def __init__(self, sink: Sink, model: str, metrics: Metrics, span: TurnSpan) -> None:
         self.span = span
         self.last_delta: WorkerDelta | None = None
@@ -89,12 +94,14 @@ class Answer:
 
     async def generate(self, route: Route, asked: GenerationRequest) -> None:
         """Runs the generation until the turn has ended. Leaving it for any reason ends it in the engine. Raises WorkerError."""
+        assert self._charge is not None, "booked before it starts"
         self._route = route
         self._generation = route.worker.submit(asked, self._take_tokens)
         try:
             await self._generation.wait()
         finally:
             self._generation.close()
+            self._charge.catch_up()
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -150,7 +157,7 @@ class Answer:
         if new is None:
             return
         is_covered = charge.count(len(new.tokens))
-        if new.finish is not WorkerFinish.RUNNING and (new := self._take_last(new)) is None:
+        if new.finish and (new := self._take_last(new)) is None:
             return
         self._emit(turn.feed(new))
         if not is_covered:

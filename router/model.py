@@ -227,7 +227,7 @@ Sink = Callable[[Sequence[TurnEvent]], None]
 
 
 class WorkerFinish(IntEnum):
-    """How a worker says that a generation ended: TensorRT-LLM's codes, then ours."""
+    """How a worker says that a generation ended: TensorRT-LLM's codes, then ours. Falsy while it runs: asked for every token."""
 
     RUNNING = 0
     END_ID = 1

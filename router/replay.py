@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from router.model import WorkerDelta, WorkerFinish
+from router.model import WorkerDelta
 
 
 class Replay:
@@ -21,7 +21,7 @@ class Replay:
         repeated = list(delta.tokens[:left])
         if repeated != self._told[self._at : self._at + len(repeated)]:
             return None
-        if len(repeated) < left and delta.finish is not WorkerFinish.RUNNING:
+        if len(repeated) < left and delta.finish:
             return None
         self._at += len(repeated)
         log_probs = delta.log_probs and delta.log_probs[len(repeated) :]

@@ -23,8 +23,12 @@ from router.quota.quota import SLICE_TOKENS, Ask, Hold, Quota
 from router.quota.terms import Terms
 from router.upstream.link import Receipt
 
-AHEAD_TOKENS = 32
-"""How long before a reservation is used up more is asked for: the answer of a store that is not far should come within as many steps."""
+AHEAD_TOKENS = 48
+"""How long before a reservation is used up more is asked for: the answer of a store that is not far should come within the 32 steps that
+are left of them after a look."""
+
+LOOK_EVERY_TOKENS = 16
+"""How often a turn's charge looks whether more must be booked, and tells the queue what was made: no step needs either."""
 
 _DURABLE_S = 1.0
 
@@ -76,7 +80,12 @@ class Spending:
 
 
 class Charge:
-    """One turn's. Close it, whatever happens to the turn; only the first time counts."""
+    """One turn's. Close it, whatever happens to the turn; only the first time counts.
+
+    A step only adds its tokens up, in the hold, where all who want the number read it.
+    """
+
+    __slots__ = ("_cached", "_entry", "_extension", "_hold", "_ledger", "_look_at", "_now", "_refused", "_slot", "_told", "turn", "weight")
 
     def __init__(self, hold: Hold, ledger: Book, entry: UsageEntry, weight: float, now: Callable[[], float]) -> None:
         self.turn = entry.turn
@@ -86,7 +95,7 @@ class Charge:
         self._entry = entry
         self._now = now
         self._slot: Slot | None = None
-        self._produced = self._cached = 0
+        self._look_at = self._told = self._cached = 0
         self._extension: asyncio.Task[None] | None = None
         self._refused = False
 
@@ -112,13 +121,14 @@ class Charge:
 
     def count(self, tokens: int) -> bool:
         """The worker produced this many more, called once a step. False: the budget is spent and the turn must end."""
+        return self._hold.count(tokens) < self._look_at or self._look()
+
+    def catch_up(self) -> None:
+        """Tells the queue what it was not told yet; before the slot is given back."""
         assert self._slot is not None, "begun before it is counted"
-        self._produced += tokens
-        self._hold.count(tokens)
-        self._slot.produced(tokens)
-        if self._hold.uncovered(AHEAD_TOKENS) and self._extension is None and not self._refused:
-            self._extension = asyncio.create_task(self._extend())
-        return not (self._refused and self._hold.uncovered())
+        produced = self._hold.produced
+        self._slot.produced(produced - self._told)
+        self._told = produced
 
     def cached(self, prompt_tokens: int) -> None:
         """The worker told how much of the prompt was in its cache."""
@@ -132,7 +142,7 @@ class Charge:
         if self._slot is None:
             await self._hold.settle(Amounts())
             return
-        if failed and not self._produced:
+        if failed and not self._hold.produced:
             self._entry, self._cached, used = replace(self._entry, prompt_tokens=0), 0, Amounts()
         else:
             used = self._hold.read_counted()
@@ -141,12 +151,24 @@ class Charge:
         await self._hold.settle(used)
         await self._ledger.durable(_DURABLE_S)
 
+    def _look(self) -> bool:
+        """Every few tokens, and with the last one that is booked."""
+        self.catch_up()
+        hold = self._hold
+        if hold.uncovered(AHEAD_TOKENS) and self._extension is None and not self._refused:
+            self._extension = asyncio.create_task(self._extend())
+        self._look_at = hold.produced + LOOK_EVERY_TOKENS
+        if hold.reserved_output_tokens > hold.produced:
+            self._look_at = min(self._look_at, hold.reserved_output_tokens)
+        return not (self._refused and hold.uncovered())
+
     async def _extend(self) -> None:
         self._refused = not await self._hold.extend(SLICE_TOKENS)
         self._extension = None
+        self._look_at = 0
 
     def _describe(self) -> UsageEntry:
-        return replace(self._entry, cached_tokens=self._cached, completion_tokens=self._produced, ended_at=self._now())
+        return replace(self._entry, cached_tokens=self._cached, completion_tokens=self._hold.produced, ended_at=self._now())
 
 
 def read_account(receipt: Receipt, now: float) -> UsageEntry:

@@ -13,6 +13,8 @@ from router.turn import AnyTurn
 class TokenTurn(AnyTurn):
     """An answer that is told as token ids. A stop is part of it."""
 
+    __slots__ = ("_logprobs", "_stops", "_tail")
+
     def __init__(self, stops: Sequence[Sequence[int]], prompt_tokens: int, *, logprobs: bool = False) -> None:
         super().__init__(prompt_tokens)
         self._logprobs = logprobs

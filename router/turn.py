@@ -23,6 +23,8 @@ GUIDE_TENSOR = "guided_decoding_guide: "
 class AnyTurn(ABC):
     """What every answer has, in whichever form it is told: its counts and its end."""
 
+    __slots__ = ("_cached_tokens", "_guide_field", "_prompt_tokens", "ended", "tokens")
+
     def __init__(self, prompt_tokens: int, guide_field: str = "response_format") -> None:
         """`guide_field` is where the caller had asked for the answer's form."""
         self._prompt_tokens = prompt_tokens
@@ -30,12 +32,8 @@ class AnyTurn(ABC):
         self.tokens: list[int] = []
         """All that the workers made for it, for going on elsewhere."""
         self._cached_tokens = 0
-        self._ended = False
-
-    @property
-    def ended(self) -> bool:
+        self.ended = False
         """Whether a terminal event was given out; later input is ignored."""
-        return self._ended
 
     @property
     def has_tokens(self) -> bool:
@@ -49,28 +47,29 @@ class AnyTurn(ABC):
 
     def feed(self, delta: WorkerDelta) -> list[TurnEvent]:
         """What a frame brought for this turn."""
-        if self._ended:
+        if self.ended:
             return []
         self.tokens += delta.tokens
-        self._cached_tokens = min(delta.cached_tokens or self._cached_tokens, self._prompt_tokens)
         events, stop = self._read(delta)
+        if delta.cached_tokens:
+            self._cached_tokens = min(delta.cached_tokens, self._prompt_tokens)
         if stop is not None:
             return events + self._complete(FinishReason.STOP, stop)
-        return events if delta.finish is WorkerFinish.RUNNING else events + self._end(delta)
+        return events + self._end(delta) if delta.finish else events
 
     def cancel(self) -> list[TurnEvent]:
         """The caller gave the turn up. What was held back stays back."""
-        return [] if self._ended else self._finish(FinishReason.CANCELLED)
+        return [] if self.ended else self._finish(FinishReason.CANCELLED)
 
     def stop(self, reason: FinishReason) -> list[TurnEvent]:
         """The router ends the answer here; what was held back is part of it."""
-        return [] if self._ended else self._flush(reason)
+        return [] if self.ended else self._flush(reason)
 
     def fail(self, error: TidegateError) -> list[TurnEvent]:
         """The turn cannot go on."""
-        if self._ended:
+        if self.ended:
             return []
-        self._ended = True
+        self.ended = True
         return [self.usage, Failed(error)]
 
     @abstractmethod
@@ -95,12 +94,14 @@ class AnyTurn(ABC):
         return self._finish(reason, stop)
 
     def _finish(self, reason: FinishReason, stop: str = "") -> list[TurnEvent]:
-        self._ended = True
+        self.ended = True
         return [self.usage, Finished(reason, stop)]
 
 
 class Turn(AnyTurn):
     """An answer that is told as text."""
+
+    __slots__ = ("_calls", "_decoder", "_logprobs", "_stops")
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class Turn(AnyTurn):
         super().__init__(prompt_tokens, "tools" if calls and calls.forced else "response_format")
         self._decoder = decoder
         self._logprobs = logprobs
-        self._stops = StopMatcher(stops)
+        self._stops = StopMatcher(stops) if stops else _NO_STOPS
         self._calls = calls
 
     def _read(self, delta: WorkerDelta) -> tuple[list[TurnEvent], str | None]:
@@ -163,6 +164,9 @@ class Turn(AnyTurn):
         pairs = zip(tokens, log_probs, strict=True)
         return Logprobs([TokenLogprob(token, self._decoder.bytes_of(token), log_prob) for token, log_prob in pairs])
 
+
+_NO_STOPS = StopMatcher(())
+"""Keeps nothing, so all answers without stops share it."""
 
 _REASONS = {
     WorkerFinish.END_ID: FinishReason.STOP,

@@ -62,13 +62,16 @@ class Quota(Protocol):
 class Hold:
     """What one turn has booked. Settles once: by `settle`, or on leaving its context with what was counted."""
 
+    __slots__ = ("_ask", "_bounds", "_cached", "_estimator", "_left", "_reserved", "_settled", "_store", "produced")
+
     def __init__(self, store: Store, estimator: OutputEstimator, ask: Ask, bounds: Sequence[Bound], output_tokens: int) -> None:
         self._store = store
         self._estimator = estimator
         self._ask = ask
         self._bounds = bounds
         self._reserved = output_tokens
-        self._produced = 0
+        self.produced = 0
+        """Output tokens that the engine has made."""
         self._cached = 0
         self._settled = False
         self._left: tuple[int, ...] = ()
@@ -81,16 +84,17 @@ class Hold:
 
     def read_counted(self) -> Amounts:
         """What the turn has used so far, by `count`."""
-        return self._amounts(self._produced)
+        return self._amounts(self.produced)
 
     @property
     def reserved_output_tokens(self) -> int:
         """Output tokens booked so far."""
         return self._reserved
 
-    def count(self, output_tokens: int) -> None:
-        """The engine has produced this many more."""
-        self._produced += output_tokens
+    def count(self, output_tokens: int) -> int:
+        """The engine has produced this many more; gives how many in all."""
+        self.produced += output_tokens
+        return self.produced
 
     def cached(self, input_tokens: int) -> None:
         """This many of the prompt's tokens were in the worker's cache."""
@@ -98,7 +102,7 @@ class Hold:
 
     def uncovered(self, ahead: int = 0) -> bool:
         """Whether the reservation is used up, or will be `ahead` tokens from now."""
-        ends = self._produced + ahead
+        ends = self.produced + ahead
         return ends >= self._reserved and self._reserved < self._ask.max_output_tokens
 
     async def extend(self, output_tokens: int = SLICE_TOKENS) -> bool:

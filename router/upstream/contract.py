@@ -108,17 +108,23 @@ def _read_entries(raw: Mapping[str, bytes], details: Mapping[int | None, Mapping
     tokens, at = read_numbers(raw["output_ids"], "i"), 0
     log_probs = read_numbers(raw["output_log_probs"], "f") if "output_log_probs" in raw else None
     for number, count, code in zip(read_numbers(raw["request"], "q"), read_numbers(raw["counts"], "i"), raw["finish"], strict=True):
-        span = slice(at, at := at + count)
-        finish, detail = _FINISHES[code], details.get(number, _NO_DETAIL)
-        refusal = detail.get("error", "") if finish is WorkerFinish.REFUSED else ""
-        times = detail.get("prefill_ns", 0) / 1e9, detail.get("decode_ns", 0) / 1e9
-        yield number, WorkerDelta(tokens[span], finish, log_probs and log_probs[span], detail.get("cached_tokens"), refusal, *times)
+        begin, at = at, at + count
+        delta = WorkerDelta(tokens[begin:at], _FINISHES[code], log_probs and log_probs[begin:at])
+        yield number, _finish(delta, details.get(number, {})) if code else delta
     if at != len(tokens):
         raise ValueError("counts and tokens differ")
 
 
 _FINISHES = {finish.value: finish for finish in WorkerFinish}
-_NO_DETAIL: Mapping[str, Any] = {}
+
+
+def _finish(last: WorkerDelta, detail: Mapping[str, Any]) -> WorkerDelta:
+    return last._replace(
+        cached_tokens=detail.get("cached_tokens"),
+        refusal=detail.get("error", "") if last.finish is WorkerFinish.REFUSED else "",
+        prefill_s=detail.get("prefill_ns", 0) / 1e9,
+        decode_s=detail.get("decode_ns", 0) / 1e9,
+    )
 
 
 def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription | None:

@@ -23,7 +23,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, engine_failed, no_worker, worker_lost, worker_stalled
-from router.model import GenerationRequest, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDescription, WorkerLoad
 from router.upstream import stock
 from router.upstream.contract import MODEL
 from router.upstream.link import Generation, OnTokens, Owner, cancel_all, exchange, watch_period
@@ -128,9 +128,9 @@ class Direct:
         delta = deltas.take(stock.read_response(response.infer_response))
         if generation not in self._running:
             return
-        if delta.finish is not WorkerFinish.RUNNING:
+        if delta.finish:
             del self._running[generation]
-        if delta.tokens or delta.finish is not WorkerFinish.RUNNING:
+        if delta.tokens or delta.finish:
             generation.take(delta, time.monotonic())
 
     def _end_stalled(self) -> None:

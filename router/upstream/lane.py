@@ -28,7 +28,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, engine_refused, no_worker, worker_lost, worker_stalled
-from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerLoad
 from router.upstream import contract
 from router.upstream.link import Generation, LinkBroken, OnTokens, Owner, cancel_all, exchange, watch_period
 
@@ -178,7 +178,7 @@ class Lane:
         generation = self._running.get(number)
         if generation is None:  # cancelled while the frame travelled
             return
-        if delta.finish is not WorkerFinish.RUNNING:
+        if delta.finish:
             del self._running[number]
         if delta.refusal:
             # The option only: what follows may quote the caller's schema.

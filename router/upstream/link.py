@@ -17,7 +17,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import TidegateError, describe_fault, internal
-from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
+from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerLoad
 
 OnTokens = Callable[[WorkerDelta], None]
 
@@ -50,6 +50,8 @@ class LinkBroken(Exception):
 
 class Generation:
     """One generation on a link. Close it in `finally`: what still runs then is cancelled in the engine."""
+
+    __slots__ = ("_close", "_ended", "_progress", "has_tokens", "number", "on_tokens")
 
     def __init__(self, number: int, on_tokens: OnTokens, close: Callable[[Generation], None]) -> None:
         self.number = number
@@ -84,7 +86,7 @@ class Generation:
             log.error("a turn failed on its tokens: %s", describe_fault(error))
             self._close(self)
             self.end(internal())
-        if delta.finish is not WorkerFinish.RUNNING:
+        if delta.finish:
             self.end(None)
 
     def is_stalled(self, now: float, limits: Timeouts) -> bool:

@@ -15,6 +15,7 @@ from router.transport.http.exchange import Exchange
 from router.transport.http.fields import read_fields
 from router.transport.http.forms import CHAT, COMPLETION, Form, Json
 from router.transport.http.headers import allowance_headers, degraded_headers
+from router.transport.http.steps import Steps
 from router.transport.http.stream import EventStream
 from router.transport.http.strict_json import parse_json
 from router.transport.http.turns import TurnRunner
@@ -29,6 +30,7 @@ class Answers:
     def __init__(self, turns: TurnRunner, config: Config) -> None:
         self._turns = turns
         self._config = config
+        self._steps = Steps()
 
     async def chat(self, exchange: Exchange) -> None:
         """Continues a conversation."""
@@ -57,7 +59,7 @@ class Answers:
         def open_writer(started: Started) -> ChunkWriter:
             return ChunkWriter(form, _head(exchange, form.id_prefix, form.chunk_object, started), with_usage=with_usage)
 
-        stream = EventStream(asked.choices, open_writer, with_usage=with_usage)
+        stream = EventStream(asked.choices, open_writer, self._steps, with_usage=with_usage)
         async with self._turns.running(exchange, asked.turns(), stream.put):
             await stream.send(exchange, hold_s=self._config.http.hold_s, heartbeat_s=self._config.timeouts.heartbeat_s)
 

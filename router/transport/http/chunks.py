@@ -24,6 +24,8 @@ _NULL_USAGE = {"usage": None}
 class ChunkWriter:
     """Writes the chunks of one response."""
 
+    __slots__ = ("_around", "_form", "_head", "_usage")
+
     def __init__(self, form: Form, head: Json, *, with_usage: bool) -> None:
         """`head` is what all chunks begin with; `with_usage` says whether the caller asked for the chunk with token counts."""
         self._form = form

@@ -1,10 +1,10 @@
 """An answer as server-sent events, written once per engine step.
 
-Theory of operation. The turns' sinks are called from the worker's frame loop and must not wait. While the caller reads, a sink writes what
-it was given straight into the connection's buffer: no task wakes for a token. When that buffer is full, and before the response has begun,
-it only notes what comes, and the request's task sends all that has gathered as soon as the caller takes more. Text of a choice that came
-meanwhile is one chunk, so the memory of a caller that does not read is bounded by the tokens of its turns. The task also sends whatever is
-no choice's: places in the queue, comments that keep a quiet stream open, and the end.
+Theory of operation. The turns' sinks are called from the worker's frame loop and must not wait. A sink only notes what comes. While the
+caller reads, its stream is one of those that the step's end (steps.py) writes straight into their connections' buffers: no task wakes for a
+token. When a buffer is full, and before the response has begun, the request's task sends all that has gathered as soon as the caller takes
+more. Text of a choice that came meanwhile is one chunk, so the memory of a caller that does not read is bounded by the tokens of its turns.
+The task also sends whatever is no choice's: places in the queue, comments that keep a quiet stream open, and the end.
 
 The status is held back until there is content, so that a refusal has a status of its own, but no longer than `hold_s`. From then on a fault
 is one event with an `error`, after which the body ends without `[DONE]`: a cut answer never looks like a whole one.
@@ -25,12 +25,18 @@ from router.transport.http.errors import to_object
 from router.transport.http.exchange import Connection, Exchange
 from router.transport.http.forms import FINISH_REASONS, add_usage
 from router.transport.http.headers import allowance_headers, degraded_headers
+from router.transport.http.steps import Steps
 
 
 class EventStream:
     """The events of one response; `put` is the turns' sink."""
 
-    def __init__(self, choices: int, open_writer: Callable[[Started], ChunkWriter], *, with_usage: bool) -> None:
+    __slots__ = (
+        *("_choices", "_degraded", "_direct", "_failure", "_is_quiet", "_is_ending_step", "_news", "_next_beat", "_open_writer", "_place"),
+        *("_running", "_started", "_steps", "_usage", "_with_usage", "_writer"),
+    )
+
+    def __init__(self, choices: int, open_writer: Callable[[Started], ChunkWriter], steps: Steps, *, with_usage: bool) -> None:
         """`open_writer` makes the writer when the first turn has started."""
         self._choices = [Choice(index) for index in range(choices)]
         self._running = choices
@@ -43,7 +49,9 @@ class EventStream:
         self._place: Queued | None = None
         self._failure: TidegateError | None = None
         self._direct: Connection | None = None
-        """Where sinks may write by themselves; None while the task sends, whose pieces come first."""
+        """Where the step's end may write; None while the task sends, whose pieces come first."""
+        self._steps = steps
+        self._is_ending_step = False
         self._is_quiet = False
         self._news = asyncio.Event()
 
@@ -55,12 +63,22 @@ class EventStream:
                 choice.texts.append(event.text)
             else:
                 self._take(choice, event)
-        direct, writer = self._direct, self._writer
-        if direct and writer and self._running and choice.has_news and direct.is_ready:
-            direct.write_piece(choice.take_chunks(writer))
-            self._is_quiet = False
-        else:
+        if self._direct is None:
             self._news.set()
+        elif not self._is_ending_step:
+            self._is_ending_step = True
+            self._steps.add(self)
+
+    def end_step(self) -> tuple[Connection, bytes] | None:
+        """What the step has brought, if it can be written now; the rest is for the task."""
+        self._is_ending_step = False
+        direct, writer = self._direct, self._writer
+        news = [choice for choice in self._choices if choice.has_news]
+        if news and direct and writer and self._running and direct.is_ready:
+            self._is_quiet = False
+            return direct, b"".join([choice.take_chunks(writer) for choice in news])
+        self._news.set()
+        return None
 
     async def send(self, exchange: Exchange, *, hold_s: float, heartbeat_s: float) -> None:
         """Sends it all. Raises the error of a turn that failed before anything was sent."""

@@ -16,6 +16,7 @@ from router.model import Failed, Finished, FinishReason, Queued, Started, TextDe
 from router.transport.http.chunks import ChunkWriter
 from router.transport.http.exchange import Exchange
 from router.transport.http.forms import CHAT
+from router.transport.http.steps import Steps
 from router.transport.http.stream import EventStream
 from tests.bench.waiting import until
 
@@ -81,7 +82,7 @@ class Bench:
 
     def __init__(self, choices: int, hold_s: float, heartbeat_s: float) -> None:
         self.exchange = FakeExchange()
-        self.stream = EventStream(choices, lambda started: ChunkWriter(CHAT, {"id": "x"}, with_usage=False), with_usage=False)
+        self.stream = EventStream(choices, lambda started: ChunkWriter(CHAT, {"id": "x"}, with_usage=False), Steps(), with_usage=False)
         self.task = asyncio.create_task(self.stream.send(cast(Exchange, self.exchange), hold_s=hold_s, heartbeat_s=heartbeat_s))
 
     def put(self, *events: TurnEvent | str, choice: int = 0) -> None:
@@ -142,7 +143,7 @@ async def test_the_status_does_not_wait_for_ever() -> None:
         assert (it.exchange.events, it.exchange.is_whole) == (["error engine_failed"], True)
 
 
-async def test_sinks_write_by_themselves() -> None:
+async def test_each_step_is_written_without_the_task() -> None:
     """While the caller reads, no task wakes for a token."""
     async with stream() as it:
         it.put(STARTED)
@@ -151,13 +152,30 @@ async def test_sinks_write_by_themselves() -> None:
         sent = len(it.exchange.sent)
         for text in "bcd":
             it.put(text)
+            await settle()
         assert len(it.exchange.direct) == 3
-        await settle()
         assert len(it.exchange.sent) == sent
         it.put(*DONE)
         await it.task
         assert it.exchange.events == ["", "a", "b", "c", "d", "stop", "[DONE]"]
         assert it.exchange.is_whole
+
+
+async def test_all_that_a_step_brings_is_one_piece() -> None:
+    """Tokens of several choices, or several of one, are written together when the frame has been read."""
+    async with stream(2) as it:
+        it.put(STARTED)
+        it.put(STARTED, choice=1)
+        it.put("a")
+        it.put("b", choice=1)
+        await settle()
+        it.put("c")
+        it.put("d", choice=1)
+        it.put("e", choice=1)
+        assert it.exchange.direct == []
+        await settle()
+        assert len(it.exchange.direct) == 1
+        assert it.exchange.events[-2:] == ["c", "de"]
 
 
 async def test_what_comes_while_nobody_reads_is_joined() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -48,8 +49,17 @@ async def serve(config: Config) -> None:
     async with build(config).running() as endpoints:
         places = {"router ready": endpoints.grpc, "metrics": endpoints.metrics, "http": endpoints.http}
         print(", ".join(f"{name} on {address}" for name, address in places.items() if address), flush=True)
+        _settle_collector()
         await stopping.wait()
         logging.getLogger("tidegate").info("draining")
+
+
+def _settle_collector() -> None:
+    """What was made up to now stays, so no collection need look at it again; and turns leave few cycles behind, so look for them less
+    often than every 700 objects. Both together were 6 % of the CPU of a busy router."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)
 
 
 if __name__ == "__main__":

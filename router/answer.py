@@ -33,7 +33,20 @@ class Answer:
     """Owns what a turn holds from outside, and gives it back in `close`."""
 
     __slots__ = (
-        *("_charge", "_clock", "_generation", "_has_moved", "_last_words", "_metrics", "_model", "_outcome", "_replay", "_route", "_sink"),
+        *(
+            "_charge",
+            "_clock",
+            "_generation",
+            "_has_moved",
+            "_last_words",
+            "_metrics",
+            "_model",
+            "_of_model",
+            "_outcome",
+            "_replay",
+            "_route",
+            "_sink",
+        ),
         *("_slot", "_turn", "last_delta", "span"),
     )
 
@@ -44,6 +57,7 @@ class Answer:
         self._sink = sink
         self._model = model
         self._metrics = metrics
+        self._of_model = metrics.of_model(model)
         self._clock = Stopwatch()
         self._turn: AnyTurn | None = None
         self._charge: Charge | None = None
@@ -51,7 +65,7 @@ class Answer:
         self._replay: Replay | None = None
         self._has_moved = False
         self._last_words: Sequence[TurnEvent] = (Failed(internal()),)
-        metrics.active_turns.labels(model).inc()
+        self._of_model.active_turns.inc()
 
     @property
     def timing(self) -> Timing:
@@ -65,9 +79,9 @@ class Answer:
     def settle(self, model: str, degraded: Degraded | None) -> None:
         """This model answers, and the turn's figures are its own from here on; `degraded` when it is a smaller one than was asked for."""
         if model != self._model:
-            self._metrics.active_turns.labels(self._model).dec()
-            self._metrics.active_turns.labels(model).inc()
-            self._model = model
+            self._of_model.active_turns.dec()
+            self._model, self._of_model = model, self._metrics.of_model(model)
+            self._of_model.active_turns.inc()
         self.span.span.set_attribute("gen_ai.response.model", model)
         if degraded is not None:
             self._metrics.downgraded.labels(*degraded).inc()
@@ -168,7 +182,7 @@ class Answer:
     def _take_first(self, turn: AnyTurn) -> None:
         self._route.take_first()
         if not turn.has_tokens:
-            self._metrics.first_token.labels(self._model).observe(self._clock.seconds())
+            self._of_model.first_token.observe(self._clock.seconds())
             self.span.span.add_event("gen_ai.first_token")
 
     def _compare(self, replay: Replay, delta: WorkerDelta) -> WorkerDelta | None:
@@ -212,13 +226,13 @@ class Answer:
         self._last_words = events[at:]
 
     def _book_figures(self) -> None:
-        self._metrics.active_turns.labels(self._model).dec()
+        self._of_model.active_turns.dec()
         self._metrics.turns.labels(self._model, self._outcome).inc()
-        self._metrics.duration.labels(self._model).observe(self._clock.seconds())
+        self._of_model.duration.observe(self._clock.seconds())
         if self._turn is None:
             return
         usage = self._turn.usage
-        self._metrics.prompt_tokens.labels(self._model).inc(usage.prompt_tokens)
-        self._metrics.completion_tokens.labels(self._model).inc(usage.completion_tokens)
+        self._of_model.prompt_tokens.inc(usage.prompt_tokens)
+        self._of_model.completion_tokens.inc(usage.completion_tokens)
         self.span.span.set_attribute("gen_ai.usage.input_tokens", usage.prompt_tokens)
         self.span.span.set_attribute("gen_ai.usage.output_tokens", usage.completion_tokens)

@@ -60,6 +60,30 @@ class Metrics:
         )
         self.worker_up = Gauge("tidegate_worker_up", "Whether a worker's lane is open", ["worker"], registry=registry)
         self.worker_load = Gauge("tidegate_worker_load", "A worker's own figures", ["worker", "figure"], registry=registry)
+        self._of_models: dict[str, ModelMetrics] = {}
+
+    def of_model(self, model: str) -> ModelMetrics:
+        """What every turn of a model counts, looked up once."""
+        if (found := self._of_models.get(model)) is None:
+            found = self._of_models[model] = ModelMetrics(
+                self.active_turns.labels(model),
+                self.first_token.labels(model),
+                self.duration.labels(model),
+                self.prompt_tokens.labels(model),
+                self.completion_tokens.labels(model),
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetrics:
+    """One model's children of the families."""
+
+    active_turns: Gauge
+    first_token: Histogram
+    duration: Histogram
+    prompt_tokens: Counter
+    completion_tokens: Counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +95,10 @@ class TurnSpan:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Span]:
-        """A child span around one stage of the pipeline."""
+        """A child span around one stage of the pipeline; the turn's own, where it is not recorded."""
+        if not self.span.is_recording():
+            yield self.span
+            return
         span = self.tracer.start_span(name, context=set_span_in_context(self.span))
         try:
             yield span
@@ -91,7 +118,7 @@ class Tracing:
     @contextmanager
     def turn(self, caller_headers: Mapping[str, str], model: str) -> Iterator[TurnSpan]:
         """The span of one turn, under the caller's span where the headers name one. How the turn ended is for its owner to say."""
-        parent = _W3C.extract(caller_headers)
+        parent = _W3C.extract(caller_headers) if caller_headers else None
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model, "gen_ai.provider.name": "tidegate"}
         span = self._tracer.start_span(f"chat {model}", context=parent, kind=SpanKind.SERVER, attributes=attributes)
         try:

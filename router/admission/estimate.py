@@ -83,7 +83,8 @@ class TimeModel:
     def prefill(self, new_tokens: float, prompt_tokens: float) -> Span:
         """Seconds from a worker's start of a prompt to the first token."""
         expected = self._prefill.predict(_prefill_features(new_tokens, prompt_tokens))
-        return Span(*(expected * self._prefill_ratio.at(share) for share in (0.1, 0.5, 0.9)))
+        ratio = self._prefill_ratio.at
+        return Span(expected * ratio(0.1), expected * ratio(0.5), expected * ratio(0.9))
 
     def forecast(self, running: Work, slots: int) -> Forecast:
         """Predicts waits while `running` is under way on this many slots."""

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
+from operator import mul
 
 _OUTLIER = 4.0
 """An error counts at most as this many usual errors, so that one stalled turn does not move the fit."""
@@ -95,4 +96,5 @@ class Quantiles:
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(left, right, strict=True))
+    products: float = sum(map(mul, left, right))
+    return products

@@ -9,7 +9,7 @@ or database, and no step forgets before the next has the entry for good. While t
 the router takes no new turns (`require_room`); running ones are still recorded.
 
 A turn that runs when the router is killed has no end to record. Its worker knows what it made, and gives the next router of that name a
-receipt (`recover`). Turns that were announced with `begin` are also noted on disk with their counts twice a second, for workers that give
+receipt (`recover`). Turns that were announced with `begin` are also noted on disk with their counts once a second, for workers that give
 none: what a killed router left there, its successor records with the finish `lost` when no receipt came in time. An entry that was recorded
 is older in the spool than the lost one of the same turn, and so the one that counts.
 """
@@ -31,7 +31,7 @@ from router.ledger.spool import Spool
 from router.store.usage import EntriesRefused
 
 _RETRY_S = (0.1, 5.0)
-_GATHER_S = 0.1
+_GATHER_S = 0.25
 """What comes meanwhile is written to the database together: a statement for each turn would cost as much as the turn."""
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Ledger:
         sink: EntrySink,
         *,
         max_bytes: int = 256 * 1024 * 1024,
-        note_s: float = 0.5,
+        note_s: float = 1.0,
         drain_s: float = 2.0,
         receipts_s: float = 15.0,
     ) -> None:
@@ -215,7 +215,8 @@ class Ledger:
             await _persist(self._note, "running turns cannot be noted on disk")
 
     async def _note(self) -> None:
-        await self._run(self._notes.note, self._list_running())
+        if (running := self._list_running()) or not self._notes.is_empty:
+            await self._run(self._notes.note, running)
 
     def _list_running(self) -> list[UsageEntry]:
         return [*(describe() for describe in self._turns.values()), *self._lost.values()]

@@ -15,11 +15,16 @@ LOST = "lost"
 
 
 class RunningTurns:
-    """A file that holds the running turns as entries with the finish `lost`. Call it from one thread."""
+    """A file that holds the running turns as entries that have no finish yet. Call it from one thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._is_empty = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is noted."""
+        return self._is_empty
 
     def note(self, entries: Sequence[UsageEntry]) -> None:
         """Replaces what was noted. Raises OSError."""
@@ -27,7 +32,7 @@ class RunningTurns:
             return self.clear()
         draft = self._path.with_suffix(".draft")
         with draft.open("w") as file:
-            file.writelines(f"{replace(entry, finish=LOST).to_line()}\n" for entry in entries)
+            file.writelines(f"{entry.to_line()}\n" for entry in entries)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)
@@ -42,6 +47,6 @@ class RunningTurns:
             self._is_empty = True
 
     def recover(self) -> list[UsageEntry]:
-        """What a killed process left. It stays until `clear` or the next `note`. Raises OSError."""
+        """What a killed process left, with the finish `lost`. It stays until `clear` or the next `note`. Raises OSError."""
         self._is_empty = not self._path.exists()
-        return [] if self._is_empty else [read_line(line) for line in self._path.read_text().splitlines()]
+        return [] if self._is_empty else [replace(read_line(line), finish=LOST) for line in self._path.read_text().splitlines()]

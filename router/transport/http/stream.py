@@ -76,7 +76,7 @@ class EventStream:
         news = [choice for choice in self._choices if choice.has_news]
         if news and direct and writer and self._running and direct.is_ready:
             self._is_quiet = False
-            return direct, b"".join([choice.take_chunks(writer) for choice in news])
+            return direct, news[0].take_chunks(writer) if len(news) == 1 else b"".join([choice.take_chunks(writer) for choice in news])
         self._news.set()
         return None
 

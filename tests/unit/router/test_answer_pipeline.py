@@ -175,7 +175,7 @@ async def test_failed_turns_are_counted_by_reason(bench: Bench) -> None:
     await bench.run(TurnRequest("", []))
     assert bench.metric("turns_total", outcome="FIELD_INVALID") == 1
     assert bench.metric("active_turns") == 0
-    assert bench.metric("prompt_tokens_total") is None
+    assert bench.metric("prompt_tokens_total") == 0
 
 
 async def test_a_turn_is_one_span_under_the_callers(bench: Bench) -> None:

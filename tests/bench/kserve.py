@@ -52,14 +52,19 @@ def write_request(model: str, tensors: Tensors, **request: Any) -> dict[str, Any
     return {"model_name": model, "inputs": [_tensor(name, *given) for name, given in tensors.items()], **request}
 
 
-async def stream(client: InferenceServerClient, *requests: dict[str, Any], **options: Any) -> list[InferResult | InferenceServerException]:
-    """All that comes on a stream that is half-closed behind its requests."""
+async def stream(
+    client: InferenceServerClient, *requests: dict[str, Any], told: list[Any] | None = None, **options: Any
+) -> list[InferResult | InferenceServerException]:
+    """All that comes on a stream that is half-closed behind its requests; in `told` while it comes."""
+    told = [] if told is None else told
 
     async def ask() -> AsyncIterator[dict[str, Any]]:
         for request in requests:
             yield request
 
-    return [error or result async for result, error in client.stream_infer(ask(), **options)]
+    async for result, error in client.stream_infer(ask(), **options):
+        told.append(error or result)
+    return told
 
 
 def ids_of(results: Sequence[Any]) -> list[int]:

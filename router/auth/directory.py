@@ -1,8 +1,7 @@
 """Keys as this router knows them: remembered for speed, and for a while when the database is away.
 
 What is remembered follows a change within a second, on every router: each asks the database four times a second which keys changed, by an
-index and so at the same small cost however many there are. Polling rather than LISTEN, because a poll that fails is known to have failed,
-whereas a lost notification is not, and because poolers in front of PostgreSQL do not pass notifications on.
+index and so at the same small cost however many there are.
 
 A poll looks back some seconds further than the last one that succeeded, so that a key read just before its change and remembered just
 after is put right by the next. While polls fail, remembered keys go on being served until `grace_s` is over; unknown ones cannot be
@@ -12,22 +11,20 @@ checked and are told so, without waiting for the database each time.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from router.auth.recent import Recent
-from router.errors import RouterError, describe_fault, identity_unknown
+from router.errors import RouterError, identity_unknown
+from router.store.follower import Follower
 from router.store.identity import Changes
 from router.store.rows import KeyRow
 
 _LOOK_BACK = timedelta(seconds=15)  # more than a look-up may take
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _LOOKUPS_AT_ONCE = 4
-
-log = logging.getLogger("tidegate.auth")
 
 
 class KeySource(Protocol):
@@ -50,14 +47,13 @@ class Directory:
     ) -> None:
         self._source = source
         self._clock = clock
-        self._poll_s = poll_s
         self._grace_s = grace_s
         self._known: Recent[KeyRow] = Recent(size)
         self._unknown: Recent[bool] = Recent(size)  # apart from the known, so that guesses cannot push those out
         self._disabled: frozenset[str] = frozenset()
         self._polled_at: float | None = None
         self._database_time = _NEVER  # the first poll has nothing to forget, and must not read every key there is
-        self._away = True
+        self._follower = Follower(self._read_changes, poll_s, f"keys cannot be checked; those known are served for {grace_s:.0f} s")
         self._lookups = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
 
     def is_disabled(self, tenant: str) -> bool:
@@ -76,7 +72,7 @@ class Directory:
         return await self._look_up(prefix)
 
     async def _look_up(self, prefix: str) -> KeyRow | None:
-        if self._away:
+        if self._follower.is_stale:
             raise identity_unknown()
         async with self._lookups:  # guesses wait for each other, and leave the database's other connections to the rest
             key = self._known.get(prefix) or await self._ask(prefix)
@@ -98,15 +94,10 @@ class Directory:
 
     async def poll(self) -> None:
         """Asks once what changed. A database that is away is noted, not raised."""
-        try:
-            changes = await self._source.read_changes(self._database_time - _LOOK_BACK)
-        except Exception as error:
-            if not self._away:
-                reason = error.reason if isinstance(error, RouterError) else describe_fault(error)
-                log.warning("keys cannot be checked; those known are served for %.0f s: %s", self._grace_s, reason)
-            self._away = True
-            return
-        self._apply(changes)
+        await self._follower.ask()
+
+    async def _read_changes(self) -> None:
+        self._apply(await self._source.read_changes(self._database_time - _LOOK_BACK))
 
     def _apply(self, changes: Changes) -> None:
         for key in changes.keys:
@@ -116,20 +107,10 @@ class Directory:
         self._disabled = frozenset(changes.disabled_tenants)
         self._database_time = changes.now
         self._polled_at = self._clock()
-        self._away = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Directory]:
         """Polls once, and then again and again. Does not fail when the database is away."""
         await self.poll()
-        task = asyncio.create_task(self._poll_for_ever())
-        try:
+        async with self._follower.running():
             yield self
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def _poll_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._poll_s)
-            await self.poll()

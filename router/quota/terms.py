@@ -6,8 +6,6 @@ that every change raises. While the database is away the last ones stay in force
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -18,13 +16,11 @@ from itertools import product
 from typing import Protocol
 from urllib.parse import quote
 
-from router.errors import RouterError, describe_fault
 from router.quota.limits import FREE, Limits, Price, Subject, SubjectKind
+from router.store.follower import Follower
 from router.store.rows import PriceRow, QuotaRow, TermRows
 
 _MICROS = 1_000_000
-
-log = logging.getLogger("tidegate.quota")
 
 
 class TermsSource(Protocol):
@@ -65,7 +61,7 @@ class Terms:
         self._source = source
         self._now = now
         self._on_drained = on_drained
-        self._poll_s = poll_s
+        self._follower = Follower(self.refresh, poll_s, "limits and prices cannot be read; the last ones stay in force")
         self._version = -1
         self._subjects: Mapping[tuple[str, ...], Subject] = {}
         self._prices: Mapping[str, _Prices] = {}
@@ -73,8 +69,11 @@ class Terms:
         self._no_downgrade: frozenset[str] = frozenset()
         self.drained: frozenset[str] = frozenset()
         """Addresses of workers that get no new turns."""
-        self.is_stale = False
+
+    @property
+    def is_stale(self) -> bool:
         """Whether the last look for changes failed."""
+        return self._follower.is_stale
 
     def find_subjects(self, tenant: str, user: str, key: str, model: str) -> tuple[Subject, ...]:
         """All whose limits a turn comes under."""
@@ -112,24 +111,8 @@ class Terms:
     async def running(self) -> AsyncIterator[Terms]:
         """Reads the terms once, and then whenever they change. Raises RouterError when the source is away at first."""
         await self.refresh()
-        task = asyncio.create_task(self._follow())
-        try:
+        async with self._follower.running():
             yield self
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(self._poll_s)
-            try:
-                await self.refresh()
-                self.is_stale = False
-            except Exception as error:
-                if not self.is_stale:
-                    reason = error.reason if isinstance(error, RouterError) else describe_fault(error)
-                    log.warning("limits and prices cannot be read; the last ones stay in force: %s", reason)
-                self.is_stale = True
 
 
 def read_subject(row: QuotaRow) -> Subject:

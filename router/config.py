@@ -105,7 +105,8 @@ class Issuer(Section):
     audience: Name
     algorithm: Name
     """The one algorithm that its keys are for."""
-    jwks_url: Name
+    jwks_url: Name | None = None
+    """Where its keys are. Unset: where `url`/.well-known/openid-configuration says."""
     leeway_s: Annotated[float, Field(ge=0, le=600)] = 30.0
     user_claim: Name = "sub"
     tenant_claim: Name = "tenant"
@@ -135,6 +136,12 @@ class Auth(Section):
     services: tuple[Service, ...] = ()
     grace_s: Seconds = 300.0
     """How long known callers are served while the database is away."""
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Auth:
+        if len({issuer.url for issuer in self.issuers}) < len(self.issuers):
+            raise ValueError("issuers: two issuers have the same url")
+        return self
 
 
 class Tls(Section):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from router import config
 from router.auth.authenticate import Authenticator
 from router.auth.directory import Directory, KeySource
-from router.auth.fetch import Fetcher, check_url
+from router.auth.discovery import discovery_url, fetch_discovered_keys
+from router.auth.fetch import Fetch, Fetcher, check_url
 from router.auth.jwks import KeySet
 from router.auth.keys import KeyHash, load_pepper
 from router.auth.mtls import ServiceCertificates
@@ -37,8 +39,10 @@ class Identity:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Identity]:
-        """Follows the changes of keys, and ends fetches when left."""
+        """Follows the changes of keys, and ends fetches when left. Does not wait for issuers, nor fail when they are away."""
         try:
+            for keys in self.key_sets:
+                keys.renew()
             async with self.directory.running():
                 yield self
         finally:
@@ -51,7 +55,7 @@ def assemble_identity(auth: config.Auth, folder: Path, source: KeySource) -> Ide
     keys = build_key_hash(folder)
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="key-sets")
     fetcher = Fetcher(executor)
-    issuers = [(_read_issuer(it), KeySet(it.jwks_url, it.algorithm, fetcher.fetch, time.monotonic)) for it in auth.issuers]
+    issuers = [(_read_issuer(it), build_key_set(it, fetcher.fetch)) for it in auth.issuers]
     directory = Directory(source, clock=time.monotonic, grace_s=auth.grace_s)
     authenticator = Authenticator(
         keys,
@@ -72,9 +76,16 @@ def build_key_hash(folder: Path, environment: Mapping[str, str] = os.environ) ->
         raise config.ConfigInvalid(f"store.folder: the secret that keys are hashed with cannot be used: {error}") from error
 
 
+def build_key_set(it: config.Issuer, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> KeySet:
+    """An issuer's keys, from where they are said to be."""
+    if it.jwks_url is None:
+        return KeySet(it.url, it.algorithm, partial(fetch_discovered_keys, fetch), clock)
+    return KeySet(it.jwks_url, it.algorithm, fetch, clock)
+
+
 def _read_issuer(it: config.Issuer) -> Issuer:
     try:
-        check_url(it.jwks_url)
+        check_url(it.jwks_url or discovery_url(it.url))
         roles = {name: Role(role) for name, role in it.roles.items()}
         tenants = None if it.tenants is None else frozenset(it.tenants)
         claims = it.user_claim, it.tenant_claim, it.roles_claim

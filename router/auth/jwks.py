@@ -1,8 +1,9 @@
 """An issuer's public keys, fetched when needed and never more often than a cooldown allows.
 
 Who sends tokens with made-up key ids must not make us flood the issuer's key server, wait for it, or lose the keys we have: a known key is
-answered at once from memory, an unknown one causes at most one fetch per cooldown whatever its outcome, and a fetch that fails or brings no
-usable key changes nothing. Old keys are renewed in the background; those that could not be renewed for `keep_s` are no longer trusted.
+answered at once from memory, an unknown one causes at most one fetch per cooldown whatever its outcome, and a fetch that fails, takes too
+long or brings no usable key changes nothing. Old keys are renewed in the background; those that could not be renewed for `keep_s` are no
+longer trusted.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import jwt
 
-Fetch = Callable[[str], Awaitable[bytes]]
+from router.auth.fetch import Fetch
 
 _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _MAX_KEYS = 100
@@ -34,14 +35,17 @@ class KeySet:
         fetch: Fetch,
         clock: Callable[[], float],
         *,
+        deadline_s: float = 10.0,
         cooldown_s: float = 30.0,
         renew_s: float = 3600.0,
         keep_s: float = 86_400.0,
     ) -> None:
+        """`fetch` brings the key set that is found at, or by, `url`."""
         self._url = url
         self._algorithm = algorithm
         self._fetch = fetch
         self._clock = clock
+        self._deadline_s = deadline_s
         self._cooldown_s, self._renew_s, self._keep_s = cooldown_s, renew_s, keep_s
         self._keys: Mapping[str, jwt.PyJWK] = {}
         self._fetched_at = self._tried_at = float("-inf")
@@ -51,7 +55,7 @@ class KeySet:
         """The key with an id. Waits for the key server only when the id is unknown and the cooldown is over."""
         age = self._clock() - self._fetched_at
         if age > self._renew_s or key_id not in self._keys:
-            self._start_renewal()
+            self.renew()
         if self._renewal is not None and (age > self._keep_s or key_id not in self._keys):
             await asyncio.shield(self._renewal)
         return self._keys.get(key_id) if self._clock() - self._fetched_at <= self._keep_s else None
@@ -62,16 +66,18 @@ class KeySet:
             self._renewal.cancel()
             await asyncio.wait({self._renewal})
 
-    def _start_renewal(self) -> None:
+    def renew(self) -> None:
+        """Begins to fetch the keys anew, unless it is too soon after the last time."""
         if self._renewal is None and self._clock() - self._tried_at >= self._cooldown_s:
             self._tried_at = self._clock()
             self._renewal = asyncio.create_task(self._renew())
 
     async def _renew(self) -> None:
         try:
-            keys = read_keys(await self._fetch(self._url), self._algorithm)
+            async with asyncio.timeout(self._deadline_s):
+                keys = read_keys(await self._fetch(self._url), self._algorithm)
         except Exception as error:  # whatever a key server sends, the keys we have stay
-            log.warning("no keys from %s: %s", self._url, type(error).__name__)
+            log.warning("no keys from %s: %s %s", self._url, type(error).__name__, ascii(str(error))[:200])
         else:
             self._keys, self._fetched_at = keys, self._clock()
         finally:

@@ -10,14 +10,18 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import descriptor_pool
-from grpc_reflection.v1alpha.reflection_pb2 import DESCRIPTOR as REFLECTION
 from tidegate import Session, TidegateError
 from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, CountTokensRequest, Setup, StartTurn
 from tidegate.v1.turn_pb2 import TurnSpec
-from tritonclient.grpc.service_pb2 import DESCRIPTOR as TRITON
 
+from router.app import REFLECTED
 from router.auth.principal import Role
+from router.config import ConfigInvalid
 from tests.bench.calls import failure_of
+from tests.bench.forging import forge_all
+from tests.bench.http import chat, connect
+from tests.bench.issuer import DISCOVERY, run_issuer
+from tests.bench.router import Router, run_router
 from tests.bench.tenants import bearer, make_key, revoke
 from tests.bench.waiting import until
 from tests.bench.whole import ask, run_bench
@@ -27,29 +31,20 @@ SPEC = TurnSpec(messages=[ask()])
 LOCKED: dict[str, Any] = {"auth": {}}
 """Nobody is let in without credentials."""
 HEALTH = (
-    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/",
     *(f"/inference.GRPCInferenceService/{name}" for name in ("ServerLive", "ServerReady", "ModelReady")),
 )
 """What load balancers ask of this router and of Triton; an empty message means the server, or the default model."""
 
 
 def all_methods() -> Iterator[tuple[str, bool, bool]]:
-    """Each method of every service that a router serves: path, and whether requests and responses are streams."""
+    """Each method of every service that a router serves, but for health: path, and whether requests and responses are streams."""
     pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
-    files = [name for name in ("chat", "admin") if _is_known(pool, f"tidegate/v1/{name}_service.proto")]
-    described = [pool.FindFileByName(f"tidegate/v1/{name}_service.proto") for name in files]
-    for file in (*described, REFLECTION, TRITON):
-        for service in file.services_by_name.values():
-            for method in service.methods:
-                yield f"/{service.full_name}/{method.name}", method.client_streaming, method.server_streaming
-
-
-def _is_known(pool: Any, name: str) -> bool:
-    try:
-        pool.FindFileByName(name)
-    except KeyError:
-        return False
-    return True
+    for name in REFLECTED:
+        service = pool.FindServiceByName(name)
+        for path, method in ((f"/{name}/{method.name}", method) for method in service.methods):
+            if not path.startswith(HEALTH):
+                yield path, method.client_streaming, method.server_streaming
 
 
 def call_raw(channel: grpc.aio.Channel, path: str, metadata: Any, *, streams_in: bool, streams_out: bool) -> Any:
@@ -63,11 +58,17 @@ def call_raw(channel: grpc.aio.Channel, path: str, metadata: Any, *, streams_in:
 async def test_every_method_wants_credentials(chatml: Path, metadata: Any) -> None:
     """Of every service and cardinality, reflection too: a new RPC is covered as soon as it exists. Health alone is open, Triton's too."""
     async with run_bench(chatml, Worker(chatml), **LOCKED) as router, grpc.aio.insecure_channel(router.target) as channel:
-        for path, streams_in, streams_out in (it for it in all_methods() if it[0] not in HEALTH):
+        await refuse_everywhere(router, metadata)
+        for path in ("/grpc.health.v1.Health/Check", *HEALTH[1:]):
+            assert await call_raw(channel, path, metadata, streams_in=False, streams_out=False) == b"\x08\x01"
+
+
+async def refuse_everywhere(router: Router, metadata: Any) -> None:
+    """Every method but health refuses this caller."""
+    async with grpc.aio.insecure_channel(router.target) as channel:
+        for path, streams_in, streams_out in all_methods():
             error = await failure_of(call_raw(channel, path, metadata, streams_in=streams_in, streams_out=streams_out))
             assert (path, error.code, error.reason) == (path, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
-        for path in HEALTH:
-            assert await call_raw(channel, path, metadata, streams_in=False, streams_out=False) == b"\x08\x01"
 
 
 async def test_a_key_opens_every_kind_of_call(chatml: Path) -> None:
@@ -116,3 +117,45 @@ async def test_a_key_is_for_its_models_and_roles(chatml: Path) -> None:
             ):
                 assert (await failure_of(call)).code is grpc.StatusCode.PERMISSION_DENIED
         assert (await stub.Complete(CompleteRequest(spec=SPEC), metadata=bearer(await make_key(router, models=["test"])))).text == "ok"
+
+
+async def test_an_issuer_is_known_by_its_url_alone(chatml: Path) -> None:
+    """It is asked where its keys are as the router starts, and its tokens open both doors; those that are forged open no method of any."""
+    with run_issuer() as issuer:
+        auth = {"issuers": [issuer.section()]}
+        async with run_bench(chatml, Worker(chatml), auth=auth) as router, router.stub() as stub, connect(router.http) as http:
+            await until(lambda: issuer.hits["/keys"] == 1)
+            assert (await stub.Complete(CompleteRequest(spec=SPEC), metadata=bearer(issuer.token()))).text == "ok"
+            assert (await http.ask(value=chat("hi"), authorization=f"Bearer {issuer.token()}")).status == 200
+            for token in forge_all(issuer.signer, issuer.claims(tenant="acme", sub="ann", aud="tidegate")):
+                assert (await http.ask(value=chat("hi"), authorization=f"Bearer {token}")).status == 401
+                await refuse_everywhere(router, bearer(token))
+            assert issuer.hits == {DISCOVERY: 1, "/keys": 1}
+
+
+async def test_a_router_starts_without_its_issuer(chatml: Path) -> None:
+    """Keys are taken as ever; a token of that issuer is refused."""
+    auth = {"issuers": [{"url": "http://127.0.0.1:1", "audience": "tidegate", "algorithm": "RS256"}]}
+    with run_issuer() as issuer:
+        token = issuer.token(iss="http://127.0.0.1:1")
+    async with run_bench(chatml, Worker(chatml), auth=auth) as router, router.stub() as stub:
+        assert (await stub.Complete(CompleteRequest(spec=SPEC), metadata=bearer(await make_key(router)))).text == "ok"
+        assert (await failure_of(stub.Complete(CompleteRequest(spec=SPEC), metadata=bearer(token)))).reason == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "fault"),
+    [
+        ({"url": "http://id.example"}, "https"),
+        ({"url": "id.example"}, "https"),
+        ({"url": "https://id.example?a=b"}, "query"),
+        ({"url": "any name", "jwks_url": "http://id.example/keys"}, "https"),
+        ({"url": "https://id.example", "algorithm": "HS256"}, "algorithm"),
+    ],
+)
+async def test_an_issuer_that_could_not_be_trusted_is_told_at_start(chatml: Path, issuer: dict[str, str], fault: str) -> None:
+    """Rather than by the refusal of its tokens."""
+    section = {"audience": "tidegate", "algorithm": "RS256", **issuer}
+    with pytest.raises(ConfigInvalid, match=rf"auth\.issuers: .*{fault}"):
+        async with run_router(chatml, auth={"issuers": [section]}, wait_up=False):
+            pass

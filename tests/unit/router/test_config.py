@@ -104,6 +104,13 @@ def test_two_models_of_one_name_are_refused() -> None:
         read_config({"models": [MODEL, MODEL]})
 
 
+def test_two_issuers_of_one_url_are_refused() -> None:
+    """Tokens of which one would be taken could not be told."""
+    issuer = {"url": "https://id.example", "audience": "a", "algorithm": "RS256"}
+    with pytest.raises(ConfigInvalid, match=r"auth: .*two issuers have the same url"):
+        read_config({**MINIMAL, "auth": {"issuers": [issuer, {**issuer, "audience": "b"}]}})
+
+
 LARGE = {**MODEL, "name": "large", "smaller": "small"}
 
 

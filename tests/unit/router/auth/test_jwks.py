@@ -82,6 +82,17 @@ async def test_keys_that_could_not_be_renewed_end() -> None:
     assert await keys.find("k1") is None
 
 
+async def test_a_key_server_has_so_much_time() -> None:
+    """One that does not answer is given up, and asked again after the cooldown."""
+    signer, clock = Signer("k1"), Clock()
+    keys = KeySet("https://id.example/keys", "RS256", signer.fetch, clock, deadline_s=0.01)
+    signer.gate.clear()
+    assert await keys.find("k1") is None
+    signer.gate.set()
+    clock.time += 30
+    assert await keys.find("k1")
+
+
 async def test_closing_ends_a_fetch() -> None:
     """Nothing is left over."""
     signer, clock = Signer("k1"), Clock()

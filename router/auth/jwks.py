@@ -18,6 +18,7 @@ from typing import Any
 import jwt
 
 from router.auth.fetch import Fetch
+from router.errors import identity_unknown
 
 _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _MAX_KEYS = 100
@@ -52,13 +53,18 @@ class KeySet:
         self._renewal: asyncio.Task[None] | None = None
 
     async def find(self, key_id: str) -> jwt.PyJWK | None:
-        """The key with an id. Waits for the key server only when the id is unknown and the cooldown is over."""
+        """The key with an id. Waits for the key server only when the id is unknown and the cooldown is over.
+
+        Raises RouterError IDENTITY_UNKNOWN while there are no keys at all.
+        """
         age = self._clock() - self._fetched_at
         if age > self._renew_s or key_id not in self._keys:
             self.renew()
         if self._renewal is not None and (age > self._keep_s or key_id not in self._keys):
             await asyncio.shield(self._renewal)
-        return self._keys.get(key_id) if self._clock() - self._fetched_at <= self._keep_s else None
+        if self._clock() - self._fetched_at > self._keep_s:
+            raise identity_unknown()
+        return self._keys.get(key_id)
 
     async def close(self) -> None:
         """Ends a fetch that is under way."""

@@ -54,7 +54,7 @@ class TokenVerifier:
         self._now = now
 
     async def verify(self, token: str) -> Principal:
-        """Who a token is for. Raises CallerError UNAUTHENTICATED, the same for every fault."""
+        """Who a token is for. Raises CallerError UNAUTHENTICATED, the same for every fault, and RouterError while an issuer has no keys."""
         try:
             if len(token) > _MAX_TOKEN_CHARS:
                 raise jwt.InvalidTokenError

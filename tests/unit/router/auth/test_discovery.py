@@ -10,6 +10,7 @@ import pytest
 from router import config
 from router.auth.assemble import build_key_set
 from router.auth.discovery import discovery_url, read_keys_url
+from router.errors import RouterError
 from tests.unit.router.auth.bench import Clock, Signer
 
 URL = "https://id.example/realms/acme"
@@ -84,7 +85,8 @@ async def test_a_description_that_is_not_followed_costs_no_key(caplog: pytest.Lo
 async def test_a_description_does_not_choose_the_algorithm() -> None:
     """Keys for another than the configured one are none."""
     provider = Provider(id_token_signing_alg_values_supported=["none", "HS256", "ES256"])
-    assert await build_key_set(issuer_of(algorithm="ES256"), provider.fetch, Clock()).find("k1") is None
+    with pytest.raises(RouterError):
+        await build_key_set(issuer_of(algorithm="ES256"), provider.fetch, Clock()).find("k1")
 
 
 @pytest.mark.parametrize(

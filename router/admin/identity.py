@@ -7,7 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from router.admin.audit import Action, note
-from router.admin.checks import check_future, check_id, check_models, check_name, check_other, check_overlap, check_weight, require
+from router.admin.checks import (
+    check_filter,
+    check_future,
+    check_id,
+    check_models,
+    check_name,
+    check_other,
+    check_overlap,
+    check_weight,
+    require,
+)
 from router.auth.issue import KeyGrant, KeyIssuer
 from router.auth.keys import KeyHash, NewKey
 from router.auth.principal import Principal, read_roles
@@ -83,11 +93,15 @@ class IdentityAdmin:
             await note(change, who, Action.KEY_CREATED, grant.tenant, new.prefix, **_describe(grant))
         return new
 
-    async def list_keys(self, who: Principal, tenant: str, page: Page) -> list[KeyRow]:
-        """A tenant's keys, oldest first."""
-        who.require_admin(tenant)
-        require(check_id("tenant_id", tenant))
-        return await IdentityStore(self._database).list_keys(tenant, page)
+    async def list_keys(self, who: Principal, tenant: str, page: Page, *, old_pepper: bool = False) -> list[KeyRow]:
+        """Keys of a tenant, or of all, oldest first; or of them those in force that are old."""
+        who.require_view(tenant)
+        require(check_filter("tenant_id", tenant))
+        return await IdentityStore(self._database).list_keys(tenant, page, without_pepper=self._keys.pepper if old_pepper else None)
+
+    def is_old(self, key: KeyRow) -> bool:
+        """Whether a key has not been used since the pepper is the one of now."""
+        return self._keys.is_old(key)
 
     async def rotate_key(self, who: Principal, tenant: str, prefix: str, overlap: timedelta) -> NewKey:
         """Makes a key in place of an old one, which goes on working for the overlap. Raises CallerError KEY_UNKNOWN."""

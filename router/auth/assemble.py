@@ -18,7 +18,7 @@ from router.auth.directory import Directory, KeySource
 from router.auth.discovery import discovery_url, fetch_discovered_keys
 from router.auth.fetch import Fetch, Fetcher, check_url
 from router.auth.jwks import KeySet
-from router.auth.keys import KeyHash, load_pepper
+from router.auth.keys import KeyHash, load_peppers
 from router.auth.mtls import ServiceCertificates
 from router.auth.principal import Principal, Role
 from router.auth.tokens import Issuer, TokenVerifier
@@ -69,9 +69,9 @@ def assemble_identity(auth: config.Auth, folder: Path, source: KeySource) -> Ide
 
 
 def build_key_hash(folder: Path, environment: Mapping[str, str] = os.environ) -> KeyHash:
-    """What keys are hashed with: a secret of the environment, or of a file in the folder. Raises ConfigInvalid."""
+    """What keys are hashed with: secrets of the environment, or one of a file in the folder. Raises ConfigInvalid."""
     try:
-        return KeyHash(load_pepper(environment, folder / "pepper"))
+        return KeyHash(*load_peppers(environment, folder / "pepper"))
     except (OSError, ValueError) as error:
         raise config.ConfigInvalid(f"store.folder: the secret that keys are hashed with cannot be used: {error}") from error
 

@@ -64,8 +64,10 @@ class Authenticator:
     async def _check_key(self, text: str) -> Principal:
         prefix = read_prefix(text)
         key = None if prefix is None else await self._directory.find_key(prefix)
-        if not self._keys.matches(text, None if key is None else key.digest) or key is None or not self._is_valid(key):
+        if not self._keys.matches(text, key) or key is None or not self._is_valid(key):
             raise unauthenticated()
+        if self._keys.is_renewable(key):
+            self._directory.renew(key.prefix, self._keys.digests(text))
         models = None if key.models is None else frozenset(key.models)
         return Principal(key.tenant, key.user, read_roles(key.roles), key.prefix, models)
 

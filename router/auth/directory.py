@@ -17,10 +17,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from router.auth.recent import Recent
+from router.auth.renewals import Renewals
 from router.errors import RouterError, identity_unknown
 from router.store.follower import Follower
 from router.store.identity import Changes
-from router.store.rows import KeyRow
+from router.store.rows import KeyDigests, KeyRow
 
 _LOOK_BACK = timedelta(seconds=15)  # more than a look-up may take
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -36,6 +37,10 @@ class KeySource(Protocol):
 
     async def read_changes(self, since: datetime) -> Changes:
         """What changed at or after a time."""
+        ...
+
+    async def renew_key(self, prefix: str, digests: KeyDigests) -> None:
+        """Stores a key's digests."""
         ...
 
 
@@ -54,6 +59,7 @@ class Directory:
         self._polled_at: float | None = None
         self._database_time = _NEVER  # the first poll has nothing to forget, and must not read every key there is
         self._follower = Follower(self._read_changes, poll_s, f"keys cannot be checked; those known are served for {grace_s:.0f} s")
+        self._renewals = Renewals(source.renew_key, poll_s)
         self._lookups = asyncio.Semaphore(_LOOKUPS_AT_ONCE)
 
     def is_disabled(self, tenant: str) -> bool:
@@ -92,9 +98,13 @@ class Directory:
         if self._polled_at is None or self._clock() - self._polled_at > self._grace_s:
             raise identity_unknown()
 
+    def renew(self, prefix: str, digests: KeyDigests) -> None:
+        """Has a key's digests stored anew, soon; what is remembered of the key follows with the next poll."""
+        self._renewals.note(prefix, digests)
+
     async def poll(self) -> None:
         """Asks once what changed. A database that is away is noted, not raised."""
-        await self._follower.ask()
+        await self._follower.look()
 
     async def _read_changes(self) -> None:
         self._apply(await self._source.read_changes(self._database_time - _LOOK_BACK))
@@ -112,5 +122,5 @@ class Directory:
     async def running(self) -> AsyncIterator[Directory]:
         """Polls once, and then again and again. Does not fail when the database is away."""
         await self.poll()
-        async with self._follower.running():
+        async with self._follower.running(), self._renewals.running():
             yield self

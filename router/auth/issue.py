@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from router.auth.keys import KeyHash, NewKey
@@ -34,11 +34,20 @@ class KeyIssuer:
 
     async def issue(self, grant: KeyGrant) -> NewKey:
         """A key for a user. Raises CallerError when there is no such user, StoreAway."""
-        new, models = self._keys.make_key(), None if grant.models is None else list(grant.models)
-        roles = sorted(role.value for role in grant.roles)
-        await self._store.add_key(
-            KeyRow(new.prefix, new.digest, grant.tenant, grant.user, grant.name, roles, models, self._time(), grant.expires_at, None)
+        new = self._keys.make_key()
+        row = KeyRow(
+            prefix=new.prefix,
+            tenant=grant.tenant,
+            user=grant.user,
+            name=grant.name,
+            roles=sorted(role.value for role in grant.roles),
+            models=None if grant.models is None else list(grant.models),
+            created_at=self._time(),
+            expires_at=grant.expires_at,
+            revoked_at=None,
+            **asdict(new.digests),
         )
+        await self._store.add_key(row)
         return new
 
     async def rotate(self, tenant: str, prefix: str, overlap: timedelta) -> NewKey | None:
@@ -47,7 +56,7 @@ class KeyIssuer:
         if old is None or old.tenant != tenant or old.revoked_at or (old.expires_at and old.expires_at <= self._time()):
             return None
         new = self._keys.make_key()
-        await self._store.add_key(replace(old, prefix=new.prefix, digest=new.digest, created_at=self._time()))
+        await self._store.add_key(replace(old, prefix=new.prefix, created_at=self._time(), **asdict(new.digests)))
         await self._store.expire_key(tenant, prefix, self._time() + overlap)
         return new
 

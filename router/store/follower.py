@@ -1,6 +1,6 @@
-"""Following what changes in the database, by asking a few times a second.
+"""Keeping in step with the database, by a short look a few times a second.
 
-Asking rather than LISTEN, because a question that fails is known to have failed, whereas a lost notification is not, and because poolers in
+Looking rather than LISTEN, because a look that fails is known to have failed, whereas a lost notification is not, and because poolers in
 front of PostgreSQL do not pass notifications on.
 """
 
@@ -17,19 +17,19 @@ log = logging.getLogger("tidegate.store")
 
 
 class Follower:
-    """Asks again and again. A database that is away is noted, and logged once for each absence; what was known goes on being used."""
+    """Looks again and again. A database that is away is noted, and logged once for each absence."""
 
-    def __init__(self, ask: Callable[[], Awaitable[None]], every_s: float, lost: str) -> None:
-        """`lost` is what the log says when asking begins to fail."""
-        self._ask = ask
+    def __init__(self, look: Callable[[], Awaitable[None]], every_s: float, lost: str) -> None:
+        """`lost` is what the log says when looking begins to fail."""
+        self._look = look
         self._every_s = every_s
         self._lost = lost
         self.is_stale = False
-        """Whether the last question failed."""
+        """Whether the last look failed."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Asks for as long as this is open; the first time after a while."""
+        """Looks for as long as this is open; the first time after a while."""
         task = asyncio.create_task(self._follow())
         try:
             yield
@@ -40,12 +40,12 @@ class Follower:
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            await self.ask()
+            await self.look()
 
-    async def ask(self) -> None:
-        """Asks once."""
+    async def look(self) -> None:
+        """Looks once."""
         try:
-            await self._ask()
+            await self._look()
         except Exception as error:
             if not self.is_stale:
                 log.warning("%s: %s", self._lost, error.reason if isinstance(error, RouterError) else describe_fault(error))

@@ -11,7 +11,7 @@ import psycopg
 from router.errors import unknown
 from router.store.database import Queries
 from router.store.page import ALL, Page
-from router.store.rows import KeyRow, TenantRow, UserRow
+from router.store.rows import KeyDigests, KeyRow, TenantRow, UserRow
 
 _PUT_TENANT = """
     INSERT INTO tenants AS t (id, name, weight, no_downgrade)
@@ -27,10 +27,27 @@ _PUT_USER = """
     ON CONFLICT (tenant, id) DO UPDATE SET name = coalesce(%(name)s, u.name)
     RETURNING tenant, id, name, created_at
 """
-_KEYS = """SELECT prefix, digest, tenant, "user", name, roles, models, created_at, expires_at, revoked_at FROM keys """
+_KEYS = """
+    SELECT prefix, digest, pepper, next_digest, next_pepper, tenant, "user", name, roles, models, created_at, expires_at, revoked_at
+    FROM keys
+"""
+_LIST_KEYS = """
+    WHERE (%(tenant)s = '' OR tenant = %(tenant)s) AND (created_at, prefix) > (%(created_at)s, %(prefix)s)
+        AND (%(pepper)s::text IS NULL
+             OR %(pepper)s NOT IN (coalesce(pepper, ''), coalesce(next_pepper, ''))
+             AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()))
+    ORDER BY created_at, prefix LIMIT %(limit)s
+"""
 _ADD_KEY = """
-    INSERT INTO keys (prefix, digest, tenant, "user", name, roles, models, created_at, expires_at, revoked_at)
-    VALUES (%(prefix)s, %(digest)s, %(tenant)s, %(user)s, %(name)s, %(roles)s, %(models)s, %(created_at)s, %(expires_at)s, %(revoked_at)s)
+    INSERT INTO keys (prefix, digest, pepper, next_digest, next_pepper,
+                      tenant, "user", name, roles, models, created_at, expires_at, revoked_at)
+    VALUES (%(prefix)s, %(digest)s, %(pepper)s, %(next_digest)s, %(next_pepper)s,
+            %(tenant)s, %(user)s, %(name)s, %(roles)s, %(models)s, %(created_at)s, %(expires_at)s, %(revoked_at)s)
+"""
+_RENEW_KEY = """
+    UPDATE keys SET digest = %(digest)s, pepper = %(pepper)s, next_digest = %(next_digest)s, next_pepper = %(next_pepper)s,
+                    changed_at = clock_timestamp()
+    WHERE prefix = %(prefix)s AND (pepper, next_pepper) IS DISTINCT FROM (%(pepper)s, %(next_pepper)s)
 """
 _STATE = "SELECT clock_timestamp() AS now, ARRAY(SELECT id FROM tenants WHERE disabled_at IS NOT NULL) AS disabled_tenants"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -105,10 +122,15 @@ class IdentityStore:
         rows = await self._queries.fetch(KeyRow, _KEYS + "WHERE tenant = %s AND prefix = %s FOR UPDATE", [tenant, prefix])
         return rows[0] if rows else None
 
-    async def list_keys(self, tenant: str, page: Page = ALL) -> list[KeyRow]:
-        """A tenant's keys by the time they were made and prefix."""
-        condition = "WHERE tenant = %s AND (created_at, prefix) > (%s, %s) ORDER BY created_at, prefix LIMIT %s"
-        return await self._queries.fetch(KeyRow, _KEYS + condition, [tenant, *(page.after or [_LONG_AGO, ""]), page.limit])
+    async def list_keys(self, tenant: str, page: Page = ALL, *, without_pepper: str | None = None) -> list[KeyRow]:
+        """Keys of a tenant, or of all when empty, by the time they were made and prefix; or of them those in force without this pepper."""
+        created_at, prefix = page.after or (_LONG_AGO, "")
+        values = {"tenant": tenant, "created_at": created_at, "prefix": prefix, "limit": page.limit, "pepper": without_pepper}
+        return await self._queries.fetch(KeyRow, _KEYS + _LIST_KEYS, values)
+
+    async def renew_key(self, prefix: str, digests: KeyDigests) -> None:
+        """Stores a key's digests in place of those that it has, which are of the same text."""
+        await self._queries.execute(_RENEW_KEY, {"prefix": prefix, **asdict(digests)})
 
     async def revoke_key(self, tenant: str, prefix: str) -> bool:
         """Ends a key for good. Whether the tenant has it."""

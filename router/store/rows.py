@@ -35,8 +35,19 @@ class UserRow:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyDigests:
+    """What a key is recognised by: its digest, and the name of the pepper that it is under, None if that is not known. While another pepper
+    takes that one's place there is a second digest, under the next."""
+
+    digest: bytes
+    pepper: str | None = None
+    next_digest: bytes | None = None
+    next_pepper: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
-    """An API key: not the key, but what is needed to recognise it. `models` None is every model."""
+    """An API key: not the key, but what is needed to recognise it, as KeyDigests says. `models` None is every model."""
 
     prefix: str
     digest: bytes
@@ -48,6 +59,9 @@ class KeyRow:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    pepper: str | None = None
+    next_digest: bytes | None = None
+    next_pepper: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,9 +105,9 @@ class AdminService(AdminServiceServicer):
 
     async def ListKeys(self, request: api.ListKeysRequest, context: Context) -> api.ListKeysResponse:
         page = read_page(readable(request), read_moment, read_text)
-        rows = await self._identity.list_keys(current_principal(), request.tenant_id, page)
+        rows = await self._identity.list_keys(current_principal(), request.tenant_id, page, old_pepper=request.old_pepper)
         token = write_token(rows, page, lambda row: (row.created_at, row.prefix))
-        return api.ListKeysResponse(keys=map(write_key, rows), next_page_token=token)
+        return api.ListKeysResponse(keys=[write_key(row, self._identity.is_old(row)) for row in rows], next_page_token=token)
 
     async def RotateKey(self, request: api.RotateKeyRequest, context: Context) -> api.RotateKeyResponse:
         asked = readable(request)

@@ -94,7 +94,7 @@ def write_user(row: UserRow) -> pb.User:
     return pb.User(tenant_id=row.tenant, user_id=row.id, name=row.name, created_at=row.created_at)
 
 
-def write_key(row: KeyRow) -> pb.ApiKey:
+def write_key(row: KeyRow, old_pepper: bool) -> pb.ApiKey:
     """A key without its digest."""
     roles = read_roles(row.roles)
     return pb.ApiKey(
@@ -107,6 +107,7 @@ def write_key(row: KeyRow) -> pb.ApiKey:
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
+        old_pepper=old_pepper,
     )
 
 

@@ -31,14 +31,14 @@ class Site:
         """One more router."""
         return run_router(self.model, self.worker.address, store=self.store(name), **self.sections)
 
-    def process(self, name: str) -> AbstractAsyncContextManager[RouterProcess]:
-        """One more router, in a process of its own."""
-        return run_process(values_of(self.model, self.worker.address, store=self.store(name), **self.sections))
+    def process(self, name: str, **secrets: str) -> AbstractAsyncContextManager[RouterProcess]:
+        """One more router, in a process of its own with these variables."""
+        return run_process(values_of(self.model, self.worker.address, store=self.store(name), **self.sections), **secrets)
 
     def store(self, name: str) -> dict[str, str]:
         """A router's `[store]` section, with the common pepper in its folder."""
         folder = self.folder / name
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         (folder / "pepper").write_bytes(b"p" * 48)
         return {"folder": str(folder), "dsn": self.dsn}
 

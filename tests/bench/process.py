@@ -44,9 +44,9 @@ class RouterProcess:
 
 
 @asynccontextmanager
-async def run_process(values: dict[str, Any]) -> AsyncIterator[RouterProcess]:
-    """Runs a router until left, by this configuration; its model `test` is served when this yields."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+async def run_process(values: dict[str, Any], **secrets: str) -> AsyncIterator[RouterProcess]:
+    """Runs a router until left, by this configuration and these variables; its model `test` is served when this yields."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | secrets
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -119,6 +119,20 @@ async def test_a_new_key_is_all_that_standard_output_gets(terminal: Terminal) ->
     assert [key["expires_at"] is not None for key in json.loads(terminal.out)] == [True, False, False]
 
 
+async def test_keys_that_wait_for_a_new_pepper_are_listed(terminal: Terminal) -> None:
+    """Those of all tenants, or of one; a table of no line is that none waits."""
+    prefix = await terminal.make_key()
+    for told, listed in (("current", []), ("old", [prefix])):
+        if told == "old":
+            await terminal.bench.database.execute("UPDATE keys SET pepper = 'before'")
+        for tenant in ("", " acme"):
+            assert await terminal.run(f"key list{tenant}") == 0
+            assert [line.split()[0] for line in terminal.out.splitlines()] == ["PREFIX", prefix]
+            assert f"  {told}  " in terminal.out
+            await terminal.run(f"key list{tenant} --old-pepper --json")
+            assert [key["prefix"] for key in json.loads(terminal.out)] == listed
+
+
 FAILURES = [
     ("tenant disable none", 1, "TENANT_UNKNOWN: no such tenant"),
     ("quota set acme", 1, "FIELD_INVALID: quota.limits: must hold a limit; a quota without any is deleted"),

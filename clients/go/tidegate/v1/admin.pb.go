@@ -371,7 +371,9 @@ type ApiKey struct {
 	// When it ends by itself. Unset: never.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// When it was revoked. Unset: it was not.
-	RevokedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
+	// Whether it has not been used since the router's pepper is the one of now, and so ends when routers forget the one of before.
+	OldPepper     bool `protobuf:"varint,10,opt,name=old_pepper,json=oldPepper,proto3" json:"old_pepper,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -467,6 +469,13 @@ func (x *ApiKey) GetRevokedAt() *timestamppb.Timestamp {
 		return x.RevokedAt
 	}
 	return nil
+}
+
+func (x *ApiKey) GetOldPepper() bool {
+	if x != nil {
+		return x.OldPepper
+	}
+	return false
 }
 
 // QuotaScope says whose use is limited, all of it together: a tenant's, or that of one of its users or keys, each on all models or on one.
@@ -1363,7 +1372,7 @@ const file_tidegate_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\"\n" +
 	"\bModelSet\x12\x16\n" +
-	"\x06models\x18\x01 \x03(\tR\x06models\"\xf9\x02\n" +
+	"\x06models\x18\x01 \x03(\tR\x06models\"\x98\x03\n" +
 	"\x06ApiKey\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x17\n" +
@@ -1376,7 +1385,10 @@ const file_tidegate_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n" +
 	"\n" +
-	"revoked_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\trevokedAt\"w\n" +
+	"revoked_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\trevokedAt\x12\x1d\n" +
+	"\n" +
+	"old_pepper\x18\n" +
+	" \x01(\bR\toldPepper\"w\n" +
 	"\n" +
 	"QuotaScope\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x17\n" +

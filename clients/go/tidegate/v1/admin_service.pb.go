@@ -900,15 +900,17 @@ func (x *CreateKeyResponse) GetPrefix() string {
 	return ""
 }
 
-// ListKeysRequest asks for a tenant's keys.
+// ListKeysRequest asks for keys.
 type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant.
+	// The tenant. Empty: all, for operators.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// Most keys of a page.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// Where the last page ended.
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only keys that have not ended and whose `old_pepper` is set.
+	OldPepper     bool `protobuf:"varint,4,opt,name=old_pepper,json=oldPepper,proto3" json:"old_pepper,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -962,6 +964,13 @@ func (x *ListKeysRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListKeysRequest) GetOldPepper() bool {
+	if x != nil {
+		return x.OldPepper
+	}
+	return false
 }
 
 // ListKeysResponse is a page of keys.
@@ -2642,12 +2651,14 @@ const file_tidegate_v1_admin_service_proto_rawDesc = "" +
 	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"F\n" +
 	"\x11CreateKeyResponse\x12\x19\n" +
 	"\bkey_text\x18\x01 \x01(\tR\akeyText\x12\x16\n" +
-	"\x06prefix\x18\x02 \x01(\tR\x06prefix\"j\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\"\x89\x01\n" +
 	"\x0fListKeysRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"c\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x1d\n" +
+	"\n" +
+	"old_pepper\x18\x04 \x01(\bR\toldPepper\"c\n" +
 	"\x10ListKeysResponse\x12'\n" +
 	"\x04keys\x18\x01 \x03(\v2\x13.tidegate.v1.ApiKeyR\x04keys\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"|\n" +

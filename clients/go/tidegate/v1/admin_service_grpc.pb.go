@@ -96,7 +96,7 @@ type AdminServiceClient interface {
 	//
 	// Fails with NOT_FOUND (USER_UNKNOWN). Not idempotent: when the answer is lost, revoke the key that it made.
 	CreateKey(ctx context.Context, in *CreateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
-	// ListKeys lists a tenant's keys, oldest first, those that have ended too. For operators and admins of the tenant.
+	// ListKeys lists keys, oldest first, those that have ended too. For operators, and for admins of the tenant.
 	//
 	// Fails as every RPC may. A tenant that does not exist has no keys.
 	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
@@ -483,7 +483,7 @@ type AdminServiceServer interface {
 	//
 	// Fails with NOT_FOUND (USER_UNKNOWN). Not idempotent: when the answer is lost, revoke the key that it made.
 	CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error)
-	// ListKeys lists a tenant's keys, oldest first, those that have ended too. For operators and admins of the tenant.
+	// ListKeys lists keys, oldest first, those that have ended too. For operators, and for admins of the tenant.
 	//
 	// Fails as every RPC may. A tenant that does not exist has no keys.
 	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)

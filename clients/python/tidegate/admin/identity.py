@@ -13,6 +13,7 @@ from tidegate.v1 import admin_pb2 as pb
 from tidegate.v1 import admin_service_pb2 as api
 
 TENANT = argument("tenant", help="id of the tenant")
+ANY_TENANT = argument("tenant", nargs="?", default="", help="id of the tenant; all, for operators, when left out")
 _USER = argument("user", help="id of the user")
 _PREFIX = argument("prefix", type=prefix, help="prefix of the key, as `key list` shows it")
 _NAME = argument("--name", help="name for people; the id, for a new one, when left out")
@@ -78,8 +79,8 @@ async def create_key(router: Router, asked: Namespace) -> None:
 
 
 async def list_keys(router: Router, asked: Namespace) -> None:
-    """List a tenant's keys, also those that have ended."""
-    keys = await router.list("ListKeys", api.ListKeysRequest(tenant_id=asked.tenant), "keys")
+    """List keys, also those that have ended."""
+    keys = await router.list("ListKeys", api.ListKeysRequest(tenant_id=asked.tenant, old_pepper=asked.old_pepper), "keys")
     print_items(keys, _KEY_COLUMNS, as_json=asked.json)
 
 
@@ -139,10 +140,12 @@ _TENANT_COLUMNS: tuple[Column, ...] = (
 _USER_COLUMNS: tuple[Column, ...] = (("USER", lambda it: it.user_id), ("NAME", lambda it: it.name), _optional("created_at"))
 _KEY_COLUMNS: tuple[Column, ...] = (
     ("PREFIX", lambda it: it.prefix),
+    ("TENANT", lambda it: it.tenant_id),
     ("USER", lambda it: it.user_id),
     ("NAME", lambda it: it.name),
     ("ROLES", lambda it: " ".join(name_of(pb.AccessRole.DESCRIPTOR, role) for role in it.roles)),
     ("MODELS", _tell_models),
+    ("PEPPER", lambda it: "old" if it.old_pepper else "current"),
     _optional("created_at"),
     _optional("expires_at"),
     _optional("revoked_at"),
@@ -182,7 +185,14 @@ COMMANDS = (
             ),
         ),
     ),
-    Command("key list", list_keys, (TENANT,)),
+    Command(
+        "key list",
+        list_keys,
+        (
+            ANY_TENANT,
+            argument("--old-pepper", action="store_true", help="only those in force that have not been used since the pepper was changed"),
+        ),
+    ),
     Command(
         "key rotate",
         rotate_key,

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from tidegate.admin.arguments import Command, argument, count, day
+from tidegate.admin.identity import ANY_TENANT
 from tidegate.admin.output import Column, print_items, print_snapshot
 from tidegate.admin.router import Fault, Router
-from tidegate.admin.terms import ANY_TENANT, NARROWER
+from tidegate.admin.terms import NARROWER
 from tidegate.v1 import admin_service_pb2 as api
 
 _FORMATS = {"csv": api.EXPORT_FORMAT_CSV, "json": api.EXPORT_FORMAT_JSON}

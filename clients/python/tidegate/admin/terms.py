@@ -6,13 +6,12 @@ from argparse import Namespace
 from typing import Any
 
 from tidegate.admin.arguments import Command, argument, count, moment, prefix
-from tidegate.admin.identity import TENANT
+from tidegate.admin.identity import ANY_TENANT, TENANT
 from tidegate.admin.output import Column, print_done, print_items
 from tidegate.admin.router import Router
 from tidegate.v1 import admin_pb2 as pb
 from tidegate.v1 import admin_service_pb2 as api
 
-ANY_TENANT = argument("tenant", nargs="?", default="", help="id of the tenant; all, for operators, when left out")
 NARROWER = (
     argument("--user", default="", help="only this user's use"),
     argument("--key-prefix", type=prefix, default="", metavar="PREFIX", help="only the use with this key"),

@@ -70,7 +70,7 @@ class ModelSet(_message.Message):
     def __init__(self, models: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ApiKey(_message.Message):
-    __slots__ = ("prefix", "tenant_id", "user_id", "name", "roles", "models", "created_at", "expires_at", "revoked_at")
+    __slots__ = ("prefix", "tenant_id", "user_id", "name", "roles", "models", "created_at", "expires_at", "revoked_at", "old_pepper")
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class ApiKey(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     REVOKED_AT_FIELD_NUMBER: _ClassVar[int]
+    OLD_PEPPER_FIELD_NUMBER: _ClassVar[int]
     prefix: str
     tenant_id: str
     user_id: str
@@ -89,7 +90,8 @@ class ApiKey(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
     revoked_at: _timestamp_pb2.Timestamp
-    def __init__(self, prefix: _Optional[str] = ..., tenant_id: _Optional[str] = ..., user_id: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[AccessRole, str]]] = ..., models: _Optional[_Union[ModelSet, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    old_pepper: bool
+    def __init__(self, prefix: _Optional[str] = ..., tenant_id: _Optional[str] = ..., user_id: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[_Union[AccessRole, str]]] = ..., models: _Optional[_Union[ModelSet, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., old_pepper: _Optional[bool] = ...) -> None: ...
 
 class QuotaScope(_message.Message):
     __slots__ = ("tenant_id", "user_id", "key_prefix", "model")

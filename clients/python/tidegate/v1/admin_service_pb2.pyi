@@ -143,14 +143,16 @@ class CreateKeyResponse(_message.Message):
     def __init__(self, key_text: _Optional[str] = ..., prefix: _Optional[str] = ...) -> None: ...
 
 class ListKeysRequest(_message.Message):
-    __slots__ = ("tenant_id", "page_size", "page_token")
+    __slots__ = ("tenant_id", "page_size", "page_token", "old_pepper")
     TENANT_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    OLD_PEPPER_FIELD_NUMBER: _ClassVar[int]
     tenant_id: str
     page_size: int
     page_token: str
-    def __init__(self, tenant_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    old_pepper: bool
+    def __init__(self, tenant_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., old_pepper: _Optional[bool] = ...) -> None: ...
 
 class ListKeysResponse(_message.Message):
     __slots__ = ("keys", "next_page_token")

@@ -254,7 +254,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """ListKeys lists a tenant's keys, oldest first, those that have ended too. For operators and admins of the tenant.
+        """ListKeys lists keys, oldest first, those that have ended too. For operators, and for admins of the tenant.
 
         Fails as every RPC may. A tenant that does not exist has no keys.
         """

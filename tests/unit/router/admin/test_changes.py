@@ -172,8 +172,8 @@ async def test_no_secret_gets_into_the_database() -> None:
         for key in made:
             assert key.text[-43:] not in str(tables)
             tables.pop("keys", None)
-            assert key.digest.hex() not in str(tables)
-            assert str(key.digest) not in str(tables)
+            assert key.digests.digest.hex() not in str(tables)
+            assert str(key.digests.digest) not in str(tables)
 
 
 async def test_a_change_whose_line_cannot_be_written_is_none() -> None:

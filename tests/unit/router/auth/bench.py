@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,11 +22,12 @@ from router.auth.principal import Principal, Role
 from router.auth.tokens import Issuer, TokenVerifier
 from router.store.database import StoreAway
 from router.store.identity import Changes
-from router.store.rows import KeyRow
+from router.store.rows import KeyDigests, KeyRow
 
 START = 1_800_000_000.0
 ISSUER = Issuer("https://id.example", "tidegate", "RS256", roles={"gateway-admin": Role.TENANT_ADMIN})
-KEYS = KeyHash(b"p" * 32)
+OLD, NEW, NEWER = (mark * 32 for mark in (b"p", b"n", b"m"))
+KEYS = KeyHash(OLD)
 SERVICES = {"spiffe://acme/billing": Principal("acme", "billing", frozenset({Role.CALLER}))}
 
 
@@ -49,12 +50,12 @@ class FakeKeys:
     disabled: list[str] = field(default_factory=list)
     away: bool = False
     lookups: int = 0
+    renewed: list[str] = field(default_factory=list)
 
-    def add(self, **changes: Any) -> NewKey:
+    def add(self, hashing: KeyHash = KEYS, **changes: Any) -> NewKey:
         """A new key of acme's ann."""
-        key = KEYS.make_key()
-        row = KeyRow(key.prefix, key.digest, "acme", "ann", "", ["caller"], None, datetime.fromtimestamp(START, UTC), None, None)
-        self.change(replace(row, **changes))
+        key = hashing.make_key()
+        self.change(replace(row_of(key), **changes))
         return key
 
     def change(self, row: KeyRow) -> None:
@@ -68,10 +69,22 @@ class FakeKeys:
             raise StoreAway
         return self.rows.get(prefix)
 
+    async def renew_key(self, prefix: str, digests: KeyDigests) -> None:
+        if self.away:
+            raise StoreAway
+        self.renewed.append(prefix)
+        self.change(replace(self.rows[prefix], **asdict(digests)))
+
     async def read_changes(self, since: datetime) -> Changes:
         if self.away:
             raise StoreAway
         return Changes(datetime.now(UTC), [self.rows[prefix] for prefix in self.changed], self.disabled)
+
+
+def row_of(key: NewKey) -> KeyRow:
+    """What is stored of a key of acme's ann."""
+    row = KeyRow(key.prefix, b"", "acme", "ann", "", ["caller"], None, datetime.fromtimestamp(START, UTC), None, None)
+    return replace(row, **asdict(key.digests))
 
 
 class Signer:
@@ -122,11 +135,18 @@ class Gate:
         return await self.authenticator.identify([("authorization", value) for value in credentials], {})
 
 
-async def build_gate(signer: Signer | None = None, *, issuers: Sequence[Issuer] = (ISSUER,), **options: Any) -> Gate:
+async def build_gate(
+    signer: Signer | None = None,
+    *,
+    issuers: Sequence[Issuer] = (ISSUER,),
+    hashing: KeyHash = KEYS,
+    keys: FakeKeys | None = None,
+    **options: Any,
+) -> Gate:
     """A gate that has polled once."""
-    clock, keys = Clock(), FakeKeys()
+    clock, keys = Clock(), keys or FakeKeys()
     directory = Directory(keys, clock=clock, **options)
     await directory.poll()
     signer = signer or Signer()
     tokens = TokenVerifier([(issuer, KeySet(issuer.url, issuer.algorithm, signer.fetch, clock)) for issuer in issuers], clock)
-    return Gate(clock, keys, directory, Authenticator(KEYS, directory, tokens, ServiceCertificates(SERVICES), now=clock))
+    return Gate(clock, keys, directory, Authenticator(hashing, directory, tokens, ServiceCertificates(SERVICES), now=clock))

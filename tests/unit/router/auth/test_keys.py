@@ -13,7 +13,7 @@ import pytest
 from router.auth.keys import PEPPER_VARIABLE, KeyHash, load_pepper, read_prefix
 from router.auth.recent import Recent
 from router.errors import CallerError, TidegateError
-from tests.unit.router.auth.bench import KEYS, START, build_gate
+from tests.unit.router.auth.bench import KEYS, NEW, NEWER, START, build_gate, row_of
 
 
 def test_a_new_key_has_its_form_and_hides_itself() -> None:
@@ -28,16 +28,18 @@ def test_a_new_key_has_its_form_and_hides_itself() -> None:
 def test_a_digest_needs_the_pepper() -> None:
     """A stolen table is worth nothing without it."""
     key = KEYS.make_key()
-    assert KEYS.matches(key.text, key.digest)
-    assert not KeyHash(b"q" * 32).matches(key.text, key.digest)
-    with pytest.raises(ValueError, match="32 bytes"):
-        KeyHash(b"short")
+    assert KEYS.matches(key.text, row_of(key))
+    assert not KeyHash(NEW, NEWER).matches(key.text, row_of(key))
+    for peppers in ((b"short",), (NEW, b"short")):
+        with pytest.raises(ValueError, match="32 bytes"):
+            KeyHash(*peppers)
 
 
 @pytest.mark.parametrize("text", ["", "clé", "x" * 1_000_000, "\ud800", "tg_", "tg_aaaaaaaaaaaa_" + "é" * 43])
 def test_any_text_has_a_digest_and_matches_nothing(text: str) -> None:
     """No input raises, and no digest to compare with is never a match."""
-    assert not KEYS.matches(text, KEYS.make_key().digest)
+    assert KEYS.digests(text)
+    assert not KEYS.matches(text, row_of(KEYS.make_key()))
     assert not KEYS.matches(text, None)
     assert read_prefix(text) is None
 

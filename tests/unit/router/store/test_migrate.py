@@ -26,8 +26,16 @@ async def test_the_previous_version_keeps_its_rows() -> None:
     async with empty_database() as dsn, Database(dsn).running() as database:
         await migrate(database, read_migrations()[:-1])
         await database.execute("INSERT INTO tenants (id, name) VALUES ('acme', 'Acme')")
+        await database.execute("INSERT INTO users (tenant, id, name) VALUES ('acme', 'ann', 'Ann')")
+        add_key = """INSERT INTO keys (prefix, digest, tenant, "user", name, roles) VALUES (%s, %s, 'acme', 'ann', '', '{caller}')"""
+        await database.execute(add_key, ["before", b"d" * 32])
         assert await migrate(database) == 1
-        assert [tenant.id for tenant in await IdentityStore(database).list_tenants()] == ["acme"]
+        await database.execute(add_key, ["after", b"e" * 32])  # by a router of the last release that is still running
+        keys = await IdentityStore(database).list_keys("acme")
+        assert [(key.prefix, key.digest, key.pepper, key.next_digest) for key in keys] == [
+            ("before", b"d" * 32, None, None),
+            ("after", b"e" * 32, None, None),
+        ]
 
 
 async def test_routers_that_start_at_once_migrate_once() -> None:

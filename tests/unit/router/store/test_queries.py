@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,7 +16,8 @@ from router.errors import CallerError
 from router.store.audit import AuditStore
 from router.store.database import Database, StoreAway
 from router.store.identity import IdentityStore
-from router.store.rows import KeyRow, PriceRow, QuotaRow
+from router.store.page import Page
+from router.store.rows import KeyDigests, KeyRow, PriceRow, QuotaRow
 from router.store.terms import PriceStore, QuotaStore, TermsStore
 from tests.bench.postgres import fresh_database, outage
 
@@ -41,6 +44,47 @@ async def test_a_key_comes_back_as_it_was_added() -> None:
         assert await store.find_key("p2") is None
         with pytest.raises(ValueError, match="taken"):
             await store.add_key(key_of("p1"))
+
+
+async def test_a_key_that_is_renewed_is_one_that_changed() -> None:
+    """Once, and in nothing but its digests: to renew it as it is already changes nothing."""
+    digests = KeyDigests(b"e" * 32, "old", b"f" * 32, "new")
+    async with fresh_database() as (database, _):
+        store = await add_owner(database)
+        await store.add_key(key_of("p1"))
+        await store.add_key(key_of("p2"))
+        before = (await store.read_changes(NOW)).now
+        await store.renew_key("p1", digests)
+        changed = await store.read_changes(before)
+        assert changed.keys == [replace(key_of("p1"), **asdict(digests))]
+        await store.renew_key("p1", digests)
+        assert (await store.read_changes(changed.now)).keys == []
+        await store.renew_key("p1", KeyDigests(b"f" * 32, "new"))
+        assert await store.find_key("p1") == replace(key_of("p1"), digest=b"f" * 32, pepper="new")
+
+
+async def test_keys_without_a_pepper_are_listed() -> None:
+    """Those of one tenant or of all, and none that has ended."""
+    peppers: list[dict[str, Any]] = [
+        {},
+        {"pepper": "old"},
+        {"pepper": "new"},
+        {"pepper": "old", "next_digest": b"n" * 32, "next_pepper": "new"},
+        {"pepper": "old", "revoked_at": NOW},
+        {"pepper": "old", "expires_at": NOW},
+        {"pepper": "old", "expires_at": datetime(2100, 1, 1, tzinfo=UTC)},
+    ]
+    async with fresh_database() as (database, _):
+        store = await add_owner(database)
+        await add_owner(database, "globex", "gus")
+        for number, values in enumerate(peppers):
+            await store.add_key(replace(key_of(f"p{number}"), **values))
+        await store.add_key(key_of("q", "globex", "gus"))
+        for tenant, listed in (("acme", ["p0", "p1", "p6"]), ("", ["p0", "p1", "p6", "q"]), ("none", [])):
+            assert [key.prefix for key in await store.list_keys(tenant, without_pepper="new")] == listed
+        assert len(await store.list_keys("")) == 8
+        page = Page(2, (NOW, "p1"))
+        assert [key.prefix for key in await store.list_keys("", page, without_pepper="new")] == ["p6", "q"]
 
 
 async def test_owners_must_exist() -> None:

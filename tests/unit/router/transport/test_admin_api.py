@@ -19,10 +19,12 @@ from tidegate.errors import from_rpc_error
 from tidegate.v1 import admin_pb2 as pb
 from tidegate.v1 import admin_service_pb2 as api
 
+from router.auth.keys import KeyHash
 from router.auth.principal import Principal
 from router.errors import CallerError
 from router.model import WorkerLoad
 from router.store.audit import AuditStore
+from router.store.identity import IdentityStore
 from router.store.usage import UsageStore
 from router.transport.requests import set_principal
 from tests.bench.admin import ADMIN, CALLER, FOREIGN, OPS, AdminBench, run_admin
@@ -69,6 +71,7 @@ FOR_ADMINS: dict[str, Message] = {
 }
 REQUESTS = FOR_OPERATORS | FOR_ADMINS
 OF_ALL = {
+    "ListKeys": api.ListKeysRequest(),
     "ListQuotas": api.ListQuotasRequest(),
     "ListUsageDays": api.ListUsageDaysRequest(filter=api.UsageFilter(first_day=DAY, last_day=DAY)),
     "ExportUsage": api.ExportUsageRequest(filter=api.UsageFilter(first_day=DAY, last_day=DAY)),
@@ -266,6 +269,20 @@ async def test_what_is_unset_stays_unset(bench: AdminBench) -> None:
     assert (every.HasField("models"), none.HasField("models"), list(none.models.models)) == (False, True, [])
     assert not any(every.HasField(field) for field in ("expires_at", "revoked_at"))
     assert list(every.roles) == [pb.ACCESS_ROLE_CALLER]
+
+
+async def test_keys_of_a_pepper_of_before_are_told(bench: AdminBench) -> None:
+    """By a mark on each, and on their own: these end with the pepper if they are not used before."""
+    await bench.call("PutUser", REQUESTS["PutUser"])
+    old, new = [(await bench.call("CreateKey", REQUESTS["CreateKey"])).prefix for _ in range(2)]
+    await IdentityStore(bench.database).renew_key(old, KeyHash(b"o" * 32).digests("any"))
+    listed = await bench.call("ListKeys", api.ListKeysRequest())
+    assert {key.prefix: key.old_pepper for key in listed.keys} == {old: True, new: False}
+    for who, tenant in ((OPS, ""), (OPS, "acme"), (ADMIN, "acme")):
+        only = await bench.call("ListKeys", api.ListKeysRequest(tenant_id=tenant, old_pepper=True), who)
+        assert [key.prefix for key in only.keys] == [old]
+    await bench.call("RevokeKey", api.RevokeKeyRequest(tenant_id="acme", prefix=old))
+    assert not (await bench.call("ListKeys", api.ListKeysRequest(old_pepper=True))).keys
 
 
 async def test_a_key_is_told_once(bench: AdminBench) -> None:

@@ -119,6 +119,22 @@ async def test_a_key_is_for_its_models_and_roles(chatml: Path) -> None:
         assert (await stub.Complete(CompleteRequest(spec=SPEC), metadata=bearer(await make_key(router, models=["test"])))).text == "ok"
 
 
+async def test_every_malformed_key_is_refused_alike(chatml: Path) -> None:
+    """At both doors: non-ASCII, empty, long, two spaces, two headers, a letter that is wrong. Nothing tells one from another."""
+    async with run_bench(chatml, Worker(chatml), **LOCKED) as router, router.stub() as stub, connect(router.http) as http:
+        key = await make_key(router)
+        wrong = key[:-1] + "-_"[key.endswith("-")]
+        values = ["", "Bearer", "Bearer tg_x", "Bearer " + "x" * 5000, f"Bearer  {key}", f"Basic {key}", key, f"Bearer {wrong}"]
+        errors = [await failure_of(stub.Complete(CompleteRequest(spec=SPEC), metadata=[("authorization", value)])) for value in values]
+        errors.append(await failure_of(stub.Complete(CompleteRequest(spec=SPEC), metadata=[*bearer(key), *bearer(key)])))
+        assert {(error.code, error.reason, error.message) for error in errors} == {
+            (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED", errors[0].message)
+        }
+        answers = [await http.ask(value=chat("hi"), authorization=value) for value in (*values, "Bearer cl\xe9", "Bearer " + "x" * 20_000)]
+        answers.append(await http.ask(value=chat("hi"), authorization=f"Bearer {key}", Authorization="Bearer x"))
+        assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}
+
+
 async def test_an_issuer_is_known_by_its_url_alone(chatml: Path) -> None:
     """It is asked where its keys are as the router starts, and its tokens open both doors; those that are forged open no method of any."""
     with run_issuer() as issuer:

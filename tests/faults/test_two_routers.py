@@ -66,6 +66,19 @@ async def storm(routers: Sequence[Router], key: str, tokens: int) -> list[str]:
     return await asyncio.gather(*(outcome(router, key, tokens) for router in routers for _ in range(50)))
 
 
+async def test_a_limit_that_is_lowered_holds_at_the_other_too(chatml: Path) -> None:
+    """Soon after, by itself: the other router has the higher one in memory."""
+    async with pair(chatml, Worker(chatml)) as (one, two, _):
+        key = await make_key(one)
+        await limit(one, "acme", requests_per_minute=1000)
+        await refresh(two)
+        assert await outcome(two, key) == "ok"
+        await limit(one, "acme", requests_per_minute=0)
+        deadline = time.monotonic() + 3.0
+        while await outcome(two, key) == "ok":
+            assert time.monotonic() < deadline
+
+
 def count_ok(outcomes: Sequence[str]) -> int:
     assert set(outcomes) <= {"ok", "QUOTA_EXCEEDED"}
     return outcomes.count("ok")

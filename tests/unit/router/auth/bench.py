@@ -72,8 +72,10 @@ class FakeKeys:
     async def renew_key(self, prefix: str, digests: KeyDigests) -> None:
         if self.away:
             raise StoreAway
-        self.renewed.append(prefix)
-        self.change(replace(self.rows[prefix], **asdict(digests)))
+        row = replace(self.rows[prefix], **asdict(digests))
+        if row != self.rows[prefix]:
+            self.renewed.append(prefix)
+            self.change(row)
 
     async def read_changes(self, since: datetime) -> Changes:
         if self.away:

@@ -192,7 +192,7 @@ class Ledger:
                 self._drained.set()
 
     async def _write(self) -> None:
-        while chunk := await self._run(self._spool.read):
+        while self._spool.pending_bytes and (chunk := await self._run(self._spool.read)):
             if chunk.lines:
                 await self._add(chunk.lines)
             await self._run(self._spool.release, chunk)

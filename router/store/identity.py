@@ -49,7 +49,11 @@ _RENEW_KEY = """
                     changed_at = clock_timestamp()
     WHERE prefix = %(prefix)s AND (pepper, next_pepper) IS DISTINCT FROM (%(pepper)s, %(next_pepper)s)
 """
-_STATE = "SELECT clock_timestamp() AS now, ARRAY(SELECT id FROM tenants WHERE disabled_at IS NOT NULL) AS disabled_tenants"
+_STATE = """
+SELECT clock_timestamp() AS now,
+       ARRAY(SELECT id FROM tenants WHERE disabled_at IS NOT NULL) AS disabled_tenants,
+       EXISTS(SELECT FROM keys WHERE changed_at >= %s) AS has_keys
+"""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -66,6 +70,7 @@ class Changes:
 class _State:
     now: datetime
     disabled_tenants: list[str]
+    has_keys: bool
 
 
 class IdentityStore:
@@ -151,6 +156,6 @@ class IdentityStore:
 
     async def read_changes(self, since: datetime) -> Changes:
         """Keys changed at or after a time, and the disabled tenants."""
-        (state,) = await self._queries.fetch(_State, _STATE)
-        keys = await self._queries.fetch(KeyRow, _KEYS + "WHERE changed_at >= %s", [since])
+        (state,) = await self._queries.fetch(_State, _STATE, [since])
+        keys = await self._queries.fetch(KeyRow, _KEYS + "WHERE changed_at >= %s", [since]) if state.has_keys else []
         return Changes(state.now, keys, state.disabled_tenants)

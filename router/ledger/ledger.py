@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -74,7 +75,7 @@ class Ledger:
         self._recorded = self._safe = 0
         self._disk_fails = False
         self._filled, self._spooled, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._progress = asyncio.Condition()
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def begin(self, turn: str, describe: Callable[[], UsageEntry]) -> None:
         """Announces a turn; `describe` gives its entry as of now, whenever asked, until it is recorded."""
@@ -99,10 +100,10 @@ class Ledger:
     async def durable(self, within_s: float | None = None) -> None:
         """Returns when all that was recorded before the call would survive a crash, or when the time has passed: a disk that fails must
         not hold up those who only tell that a turn has ended."""
-        wanted = self._recorded
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s), self._progress:
-                await self._progress.wait_for(lambda: self._safe >= wanted)
+        if self._safe < self._recorded:
+            flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((self._recorded, flushed))
+            await asyncio.wait({flushed}, timeout=within_s)
 
     async def written(self) -> None:
         """Returns when all that is recorded is in the database."""
@@ -178,9 +179,9 @@ class Ledger:
         del self._buffer[: len(lines)]
         self._drained.clear()
         self._spooled.set()
-        async with self._progress:
-            self._safe += len(lines)
-            self._progress.notify_all()
+        self._safe += len(lines)
+        while self._waiters and self._waiters[0][0] <= self._safe:
+            self._waiters.popleft()[1].set_result(None)
 
     async def _write_for_ever(self) -> None:
         while True:

@@ -90,6 +90,7 @@ def build(config: Config) -> App:
         authenticator=identity.authenticator,
         spending=spending,
         limits=config.limits,
+        salt=identity.keys.salt,
         tracing=Tracing(provider),
         metrics=metrics,
     )

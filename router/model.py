@@ -257,8 +257,8 @@ class WorkerDelta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a worker is asked: prompt ids, the most new ids, how to choose them, trace headers when the turn is traced, and whom it is for,
-    for a receipt."""
+    """What a worker is asked: prompt ids, the most new ids, how to choose them, trace headers when the turn is traced, whom it is for, for
+    a receipt, and the salt of those who may share its cached prefix."""
 
     prompt: Sequence[int]
     max_new_tokens: int
@@ -268,11 +268,13 @@ class GenerationRequest:
     log_probs: bool = False
     trace_headers: dict[str, str] = field(default_factory=dict)
     account: str = ""
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerDescription:
-    """What a worker says of itself; sizes in tokens. `pool_tokens` is what its KV cache holds, in blocks of `block_tokens`."""
+    """What a worker says of itself; sizes in tokens. `pool_tokens` is what its KV cache holds, in blocks of `block_tokens`; with
+    `isolates_salts` a prefix that was cached under one salt is used under no other."""
 
     model: str
     engine: str
@@ -282,6 +284,7 @@ class WorkerDescription:
     max_sequences: int
     pool_tokens: int
     block_tokens: int = 32
+    isolates_salts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -42,14 +43,17 @@ class Pipeline:
         authenticator: Authenticator,
         spending: Spending,
         limits: Limits,
+        salt: Callable[[str], str],
         tracing: Tracing,
         metrics: Metrics,
     ) -> None:
+        """`salt` gives what stands for a tenant at workers, which do not learn who it is."""
         self._models = models
         self._chooser = chooser
         self._authenticator = authenticator
         self._spending = spending
         self._limits = limits
+        self._salt = salt
         self._tracing = tracing
         self._metrics = metrics
 
@@ -97,7 +101,7 @@ class Pipeline:
             answer.prepare(model.open_turn(request, offer, len(need.chain)), slot)
             with answer.span.stage("generate") as stage:
                 guide, trace = model.guide(offer) or request.guide, trace_headers(stage)
-                wanted = _ask_worker(request, choice, guide=guide, trace=trace, account=charge.account)
+                wanted = _ask_worker(request, choice, guide=guide, trace=trace, account=charge.account, salt=self._salt(who.tenant))
                 await Journey(pool.fleet, need, wanted, answer).run(partial(_describe_start, choice, charge))
             pool.queue.observe(answer.timing)
 
@@ -125,7 +129,9 @@ def _describe_start(choice: Choice, charge: Charge, route: Route) -> Started:
     return Started(choice.model.name, worker, prompt_tokens, choice.most, charge.turn, charge.allowances, route.cached_tokens)
 
 
-def _ask_worker(request: TurnRequest, choice: Choice, *, guide: Guide | None, trace: dict[str, str], account: str) -> GenerationRequest:
+def _ask_worker(
+    request: TurnRequest, choice: Choice, *, guide: Guide | None, trace: dict[str, str], account: str, salt: str
+) -> GenerationRequest:
     return GenerationRequest(
         prompt=choice.prompt,
         max_new_tokens=choice.most,
@@ -135,6 +141,7 @@ def _ask_worker(request: TurnRequest, choice: Choice, *, guide: Guide | None, tr
         log_probs=request.logprobs,
         trace_headers=trace,
         account=account,
+        cache_salt=salt,
     )
 
 

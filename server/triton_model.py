@@ -4,7 +4,9 @@ Tensors carry TensorRT-LLM's names. The request parameter `op` says what a reque
 
 * absent or `generate`: one generation. Without `lane` its tokens come back on this request, as from the stock model, and `finish_reason`
   with the last of them. With `lane` and `request` they travel in the lane's frames and this request only gets its final flag.
-  `account` is a text about it that comes back in a receipt when the lane breaks (receipts.py).
+  `account` is a text about it that comes back in a receipt when the lane breaks (receipts.py). `cache_salt` names those who may share its
+  cached prefix: blocks are reused only under the same one. An engine that cannot keep salts apart says so (`isolates_salts` in the
+  description, with a lane's first frame) and refuses a request that has one.
 * `attach`: makes this stream the lane `lane` of the router `router`; its responses are frames until the stream closes, which cancels what
   belongs to it.
 * `cancel`: ends the requests listed in `request_ids` (input INT64[n]) on `lane` at the next step.
@@ -89,7 +91,7 @@ class TidegateModel:
     def _generate(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         address = _read_address(parameters)
         reply = _Reply(sender, self._spans.open_request(request.trace().get_context()), on_lane=address is not None)
-        self._stepper.generate(read_request(tensors), reply, address)
+        self._stepper.generate(read_request(tensors, parameters), reply, address)
 
     def _attach(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self._stepper.attach(_required(parameters, "lane"), _LaneReply(sender), parameters.get("router", ""))
@@ -147,8 +149,8 @@ class _LaneReply:
         return bool(self._sender.is_cancelled())
 
 
-def read_request(tensors: Mapping[str, Any]) -> Request:
-    """A generation from its tensors. Raises ValueError naming the tensor."""
+def read_request(tensors: Mapping[str, Any], parameters: Mapping[str, Any]) -> Request:
+    """A generation from its tensors and parameters. Raises ValueError naming the tensor."""
     prompt = _required(tensors, "input_ids").ravel().tolist()
     end_id, output_len = _scalar(tensors, "end_id"), _scalar(tensors, "request_output_len")
     return Request(
@@ -160,6 +162,7 @@ def read_request(tensors: Mapping[str, Any]) -> Request:
         stop_ids=_read_stop_ids(tensors),
         log_probs=bool(_scalar(tensors, "return_log_probs")),
         guide=_read_guide(tensors),
+        cache_salt=str(parameters.get("cache_salt", "")),
     )
 
 

@@ -9,13 +9,14 @@ worker, and forgets the least recently used beyond what the worker's cache holds
 - A worker that is lost has lost its cache.
 
 Prefixes are kept apart by salt (a tenant): nobody's prompt is expected to be cached because somebody else's was, for a worker that shares
-blocks between tenants tells each of them what the others asked. Events do not say whose a block is. So a stored block is noted as
-everybody's, and a removed one, by its bare hash, among those that are gone: salted prefixes end before the first of these.
+blocks between tenants tells each of them what the others asked. Events do not say whose a block is; a worker that keeps tenants apart
+stores one for each, of the same tokens and under different names. So a stored block is noted as everybody's, and one of which the last is
+removed, by its bare hash, among those that are gone: salted prefixes end before the first of these.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,10 @@ _ERROR_RATE = 0.05
 
 @dataclass(slots=True)
 class _Cache:
-    """One worker's cache; `room` is how many blocks of it the index keeps, `fresh` how many came since it last shrank."""
+    """One worker's cache; `room` is how many blocks of it the index keeps, `fresh` how many came since it last shrank.
+
+    `names` are the worker's, with the blocks that they are for; `copies` how many names a block has.
+    """
 
     bit: int
     block_tokens: int
@@ -41,6 +45,26 @@ class _Cache:
     error: float = 0.0
     exact: bool = False
     names: OrderedDict[Hashable, int] = field(default_factory=OrderedDict)
+    copies: Counter[int] = field(default_factory=Counter)
+
+    def name(self, name: Hashable, block: int) -> None:
+        """The worker has a block under a name; of more than it has room for the oldest names are forgotten."""
+        self.unname(name)
+        self.names[name] = block
+        self.copies[block] += 1
+        if len(self.names) > self.blocks:
+            self.unname(next(iter(self.names)))
+
+    def unname(self, name: Hashable) -> int | None:
+        """Forgets a name; gives its block when it has no other."""
+        block = self.names.pop(name, None)
+        if block is None:
+            return None
+        self.copies[block] -= 1
+        if self.copies[block]:
+            return None
+        del self.copies[block]
+        return block
 
 
 class PrefixIndex:
@@ -130,18 +154,15 @@ class PrefixIndex:
             if len(tokens) != cache.block_tokens:
                 break
             (parent,) = hash_blocks(tokens, cache.block_tokens, parent)
-            cache.names[name] = parent
+            cache.name(name, parent)
             stored.append(parent)
-        while len(cache.names) > cache.blocks:
-            cache.names.popitem(last=False)
         self._used.put(cache.bit, stored, cache.room)
         for block in stored:
             self._gone.discard(cache.bit, block)
 
     def _remove(self, cache: _Cache, event: Removed) -> None:
         for name in event.names:
-            block = cache.names.pop(name, None)
-            if block is not None:
+            if (block := cache.unname(name)) is not None:
                 self._used.discard(cache.bit, block)
                 self._gone.put(cache.bit, [block], cache.blocks)
 

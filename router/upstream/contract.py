@@ -84,6 +84,8 @@ def generate(lane: str, number: int, asked: GenerationRequest) -> triton.ModelIn
         add_tensor(request, "return_log_probs", "BOOL", [True])
     if asked.account:
         request.parameters["account"].string_param = asked.account
+    if asked.cache_salt:
+        request.parameters["cache_salt"].string_param = asked.cache_salt
     return request
 
 
@@ -131,9 +133,10 @@ def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription
     for detail in details:
         if "description" in detail:
             told = detail["description"]
-            pool = told["total_blocks"] * told["tokens_per_block"]
+            pool, block = told["total_blocks"] * told["tokens_per_block"], told["tokens_per_block"]
             same = ("model", "engine", "profile", "context_tokens", "vocabulary", "max_sequences")
-            return WorkerDescription(**{name: told[name] for name in same}, pool_tokens=pool, block_tokens=told["tokens_per_block"])
+            isolates = told.get("isolates_salts", False)  # older workers take no salt
+            return WorkerDescription(**{it: told[it] for it in same}, pool_tokens=pool, block_tokens=block, isolates_salts=isolates)
     return None
 
 

@@ -20,6 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -88,6 +89,8 @@ class Lane:
         self._last_number += 1
         generation = Generation(self._last_number, on_tokens, self._cancel)
         self._running[generation.number] = generation
+        if not self.description.isolates_salts:  # it would refuse one
+            request = replace(request, cache_salt="")
         message = contract.generate(self._name, generation.number, request)
         if request.trace_headers:
             self._submit_traced(message, generation, request.trace_headers)

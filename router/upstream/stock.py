@@ -68,6 +68,8 @@ def read_model(config: ModelConfig, facts: ModelFacts) -> StockModel:
         vocabulary=facts.vocabulary,
         max_sequences=config.max_batch_size,
         pool_tokens=_read_count(config, "max_tokens_in_paged_kv_cache") or context,
+        # It takes no salt, and reuses prefixes unless it is told not to.
+        isolates_salts=_read_text(config, "enable_kv_cache_reuse").lower() == "false",
     )
     return StockModel(description, facts.end_ids, _read_text(config, "guided_decoding_backend") != "")
 

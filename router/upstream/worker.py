@@ -47,6 +47,7 @@ class Worker:
         self._link: Link | None = None
         self._failures = 0
         self._was_up = False
+        self._salts: set[str] = set()
 
     @property
     def description(self) -> WorkerDescription | None:
@@ -84,7 +85,9 @@ class Worker:
         """Starts a generation. `on_tokens` is called as tokens arrive and must not wait. Raises WorkerError NO_WORKER."""
         if self._link is None:
             raise no_worker()
-        return self._link.submit(request, on_tokens)
+        generation = self._link.submit(request, on_tokens)
+        self._note_sharing(request.cache_salt)
+        return generation
 
     async def run(self) -> None:
         """Keeps a link until cancelled."""
@@ -116,6 +119,13 @@ class Worker:
         if stock.is_stock(config):
             return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._owner)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
+
+    def _note_sharing(self, salt: str) -> None:
+        """Says once that tenants share cached prefixes here: when a second one comes."""
+        if len(self._salts) < 2 and self.description and not self.description.isolates_salts:
+            self._salts.add(salt)
+            if len(self._salts) == 2:
+                log.warning("worker %s cannot keep tenants' cached prefixes apart: times tell one what others asked", self.address)
 
     def _take_change(self) -> None:
         if self.up and not self._was_up:

@@ -136,7 +136,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a router must know of an engine to use it: sizes in tokens, ids, and whether a batch answers as each request alone."""
+    """What a router must know of an engine to use it: sizes in tokens, ids, and whether a batch answers as each request alone.
+
+    `isolates_salts` is whether it never uses a prefix for one cache salt that it cached for another; if not, it refuses salts.
+    """
 
     model: str
     engine: str
@@ -147,6 +150,7 @@ class Description:
     max_sequences: int
     total_blocks: int
     tokens_per_block: int
+    isolates_salts: bool = False
 
     @property
     def pool_tokens(self) -> int:

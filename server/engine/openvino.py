@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,11 +74,11 @@ class OpenVinoEngine:
     def __init__(self, options: EngineOptions, *, max_guides: int = MAX_GUIDES) -> None:
         self._max_guides = max_guides
         self._options = options
-        self._description = describe_folder(options)
+        # The library has no salts: nobody's prefixes are reused, or everybody's are.
+        self._description = replace(describe_folder(options), isolates_salts=not options.enable_kv_cache_reuse)
         self._guides: set[Guide] = set()
         self._waiting: deque[_Sequence] = deque()
         self._running: dict[int, _Sequence] = {}
-        self._shares_prefixes = options.enable_kv_cache_reuse
         self._cancelled = False
         self._step_us = 0
         self._pipeline = load_pipeline(options)
@@ -192,7 +192,7 @@ class OpenVinoEngine:
         """Refuses what the library cannot do, by name."""
         if request.lora:
             raise RequestRefused("lora: this engine loads adapters for all requests or none; run an engine for each adapter")
-        if request.cache_salt and self._shares_prefixes:
+        if request.cache_salt and not self._description.isolates_salts:
             raise RequestRefused(
                 "cache_salt: this engine cannot keep prefixes apart; start it with enable_kv_cache_reuse=false to serve several tenants"
             )

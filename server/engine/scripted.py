@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from server.engine.base import (
     Description,
@@ -81,7 +81,7 @@ class ScriptedEngine:
     def __init__(self, description: Description, script: Script, step_s: float) -> None:
         self.calls = self.made = self.cancelled = 0
         self.requests: deque[Request] = deque(maxlen=1024)
-        self._description = description
+        self._description = replace(description, isolates_salts=True)  # it caches nothing
         self._script = script
         self._step_s = step_s
         self._waiting: deque[_Playing] = deque()

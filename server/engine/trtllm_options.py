@@ -64,6 +64,7 @@ def describe_model(options: EngineOptions, folder: ModelFolder, tokenizer: Any) 
         max_sequences=options.max_num_seqs,
         total_blocks=-(-folder.context_tokens // TOKENS_PER_BLOCK),
         tokens_per_block=TOKENS_PER_BLOCK,
+        isolates_salts=True,
     )
 
 

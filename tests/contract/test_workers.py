@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -78,3 +79,18 @@ async def test_a_drained_worker_ends_its_turns_and_gets_no_new_ones(chatml: Path
             await operator.resume(one.address)
             await until(lambda: not again.app.terms.drained)
             assert {await place(again) for _ in range(4)} == {one.address, two.address}
+
+
+async def test_a_worker_is_told_which_turns_may_share_a_prefix(chatml: Path) -> None:
+    """Those of one tenant, on any router and by any of its keys; it does not learn who that is."""
+    async with Worker(chatml).running() as worker, migrated_database() as dsn, AsyncExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        for user in ("ann", "bob"):
+            async with run_router(chatml, worker.address, store={"dsn": dsn, "folder": folder}) as router:
+                for tenant in ("acme", "globex"):
+                    async with router.client(key=await make_key(router, tenant, user)) as client:
+                        assert await client.chat(ask()).text() == "ok"
+    acme, globex, acme_again, globex_again = (request.cache_salt for request in worker.engine.requests)
+    assert (acme, globex) == (acme_again, globex_again)
+    assert acme != globex
+    assert not any(name in salt for name in ("acme", "globex") for salt in (acme, globex))

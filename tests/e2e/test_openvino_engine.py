@@ -146,8 +146,9 @@ async def test_bad_requests_are_refused_by_name_and_harm_nobody(engine: OpenVino
 
 
 async def test_salted_requests_run_where_prefixes_are_not_shared(folder: Path) -> None:
-    """With KV reuse off no prefix crosses tenants, so a salt is accepted."""
+    """With KV reuse off no prefix crosses tenants, so a salt is accepted, and the engine says so."""
     engine = OpenVinoEngine(EngineOptions(folder, "unshared", kv_blocks=POOL_BLOCKS, enable_kv_cache_reuse=False))
+    assert engine.description.isolates_salts
     engine.submit(Request(1, [5, 6, 7], 4, cache_salt="tenant"))
     assert len(tokens_of(drain(engine)[1])) == 4
     engine.close()

@@ -92,6 +92,7 @@ def build_leaky(
         authenticator=app.identity.authenticator,
         spending=Spending(app.terms, app.counting.quota, app.ledger, "router", time.time),
         limits=config.limits,
+        salt=app.identity.keys.salt,
         tracing=Tracing(app.provider),
         metrics=metrics,
     )

@@ -48,10 +48,10 @@ class KvCache:
                 self._tell({"type": "stored", "parent_hash": parent, "blocks": [self._describe(key)]})
             parent = self._hashes[key]
 
-    def evict(self) -> None:
-        """Drops everything."""
-        self._tell({"type": "removed", "block_hashes": list(self._hashes.values())})
-        self._hashes.clear()
+    def evict(self, *salts: object) -> None:
+        """Drops what is stored under these salts, or everything."""
+        gone = [key for key in self._hashes if not salts or key[0] in salts]
+        self._tell({"type": "removed", "block_hashes": [self._hashes.pop(key) for key in gone]})
 
     def _keys(self, salt: object, prompt: list[int]) -> Iterator[tuple[object, ...]]:
         size = self.config.tokens_per_block

@@ -60,6 +60,7 @@ class Bench:
             authenticator=FakeAuthenticator(),
             spending=self.spending.as_spending(),
             limits=Limits(),
+            salt=lambda tenant: f"salt of {tenant}",
             tracing=Tracing(provider),
             metrics=Metrics(self._registry),
         )

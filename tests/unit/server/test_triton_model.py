@@ -177,6 +177,14 @@ def test_a_request_that_lacks_something_is_an_error(parameters: dict[str, Any], 
         assert model.call(parameters, **tensors).error() == message
 
 
+def test_a_salt_reaches_the_engine() -> None:
+    """On a lane or not; no salt is none."""
+    with running() as model:
+        for salt in ({"cache_salt": "9f2c"}, {}):
+            assert model.call(salt, input_ids=[7], request_output_len=[1]).next()[0]["output_ids"] == [7]
+        assert [request.cache_salt for request in model.engine.requests] == ["9f2c", ""]
+
+
 def test_a_bad_request_spoils_no_other() -> None:
     """Triton may hand over several at once."""
     with running() as model:
@@ -187,7 +195,7 @@ def test_a_bad_request_spoils_no_other() -> None:
 
 
 def read(**tensors: Any) -> Any:
-    return read_request({name: np.asarray(values) for name, values in {"input_ids": [1, 2, 3], **tensors}.items()})
+    return read_request({name: np.asarray(values) for name, values in {"input_ids": [1, 2, 3], **tensors}.items()}, {})
 
 
 def test_what_is_not_given_is_not_set() -> None:

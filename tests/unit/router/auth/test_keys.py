@@ -35,6 +35,14 @@ def test_a_digest_needs_the_pepper() -> None:
             KeyHash(*peppers)
 
 
+def test_a_salt_stands_for_a_tenant_and_does_not_tell_who_it_is() -> None:
+    """It is another for each tenant and under each pepper, and of use for nothing else."""
+    again, other = KeyHash(b"q" * 32), KeyHash(b"r" * 32)
+    assert KeyHash(b"q" * 32).salt("acme") == again.salt("acme")
+    assert len({again.salt("acme"), again.salt("globex"), other.salt("acme"), again.digests("acme").digest.hex()}) == 4
+    assert "acme" not in again.salt("acme")
+
+
 @pytest.mark.parametrize("text", ["", "clé", "x" * 1_000_000, "\ud800", "tg_", "tg_aaaaaaaaaaaa_" + "é" * 43])
 def test_any_text_has_a_digest_and_matches_nothing(text: str) -> None:
     """No input raises, and no digest to compare with is never a match."""

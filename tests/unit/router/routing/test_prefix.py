@@ -135,6 +135,33 @@ def test_a_worker_tells_what_it_removed() -> None:
     assert [index.match(chain(*range(13), salt=salt))["a"] for salt in ("", "acme")] == [12, 12]
 
 
+def test_a_block_is_gone_with_its_last_copy() -> None:
+    """A worker that keeps tenants apart has one for each, under names of its own."""
+    index, cache = make_index("a"), make_cache()
+    index.insert("a", chain(*range(12), salt="acme"))
+    for salt in ("acme", "globex"):
+        cache.store(salt, list(range(12)))
+    index.take_events("a", take(cache))
+    cache.evict("globex")
+    index.take_events("a", take(cache))
+    assert index.match(chain(*range(13), salt="acme")) == {"a": 12}
+    cache.evict("acme")
+    index.take_events("a", take(cache))
+    assert index.match(chain(*range(13), salt="acme")) == {"a": 0}
+
+
+def test_a_name_that_is_told_again_is_one_copy() -> None:
+    """A worker tells it when it has computed the block anew, or when the router has missed that it was removed."""
+    index, cache = make_index("a"), make_cache()
+    index.insert("a", chain(*range(12), salt="acme"))
+    cache.store("acme", list(range(12)))
+    told = take(cache)
+    index.take_events("a", told + told)
+    cache.evict()
+    index.take_events("a", take(cache))
+    assert index.match(chain(*range(13), salt="acme")) == {"a": 0}
+
+
 def test_events_that_cannot_be_placed_are_left_out() -> None:
     """Those of blocks from before this router came, of other kinds, and what is no event."""
     index, cache = make_index("a"), make_cache()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from server.engine.base import Description, Finish, Load, Output, Timing
 from server.lanes import Frame, Lane
 from server.triton_model import frame_tensors, read_request
 
-DESCRIPTION = Description("small", "scripted", "fast", 2048, 266, (2, 0), 8, 100, 32)
+DESCRIPTION = Description("small", "scripted", "fast", 2048, 266, (2, 0), 8, 100, 32, isolates_salts=True)
 LOAD = Load(1, 2, 30, 40, 32, 600)
 DTYPES = {"INT32": np.int32, "INT64": np.int64, "UINT64": np.uint64, "FP32": np.float32}
 
@@ -94,8 +94,15 @@ def test_the_first_frame_describes_the_worker() -> None:
     first, second = lane.take_frame(LOAD), lane.take_frame(LOAD, even_if_empty=True)
     assert first is not None
     assert second is not None
-    assert read(first).description == WorkerDescription("small", "scripted", "fast", 2048, 266, 8, 3200, 32)
+    assert read(first).description == WorkerDescription("small", "scripted", "fast", 2048, 266, 8, 3200, 32, isolates_salts=True)
     assert read(second).description is None
+
+
+def test_a_worker_that_does_not_know_salts_is_described() -> None:
+    """One of an earlier version does not mention them: it is sent none."""
+    told = {key: value for key, value in asdict(DESCRIPTION).items() if key != "isolates_salts"}
+    description = read(Frame(1, LOAD, detail=[json.dumps({"description": told})])).description
+    assert description == WorkerDescription("small", "scripted", "fast", 2048, 266, 8, 3200, 32)
 
 
 def test_load_has_the_servers_order() -> None:
@@ -180,11 +187,18 @@ def test_a_frame_without_a_tensor_is_invalid(name: str) -> None:
 def test_the_server_reads_what_the_router_asks(prompt: list[int], most: int, sampling: Sampling) -> None:
     """Prompt, length and sampling arrive, and what was not given stays so: zero is not unset."""
     message = contract.generate("lane-1", 3, GenerationRequest(prompt, most, sampling))
-    asked = read_request(to_tensors(message))
+    asked = read_request(to_tensors(message), {})
     assert (list(asked.prompt), asked.max_new_tokens) == (prompt, most)
     for name in Sampling.__dataclass_fields__:
         assert getattr(asked.sampling, name) == getattr(sampling, name)
     assert (message.parameters["lane"].string_param, message.parameters["request"].int64_param) == ("lane-1", 3)
+
+
+def test_the_server_reads_whose_prefix_it_is() -> None:
+    """The salt is a parameter; without one the prefix is everybody's."""
+    message = contract.generate("lane-1", 3, GenerationRequest([1], 1, Sampling(), cache_salt="9f2c"))
+    assert read_request(to_tensors(message), {"cache_salt": message.parameters["cache_salt"].string_param}).cache_salt == "9f2c"
+    assert "cache_salt" not in contract.generate("lane-1", 3, GenerationRequest([1], 1, Sampling())).parameters
 
 
 def test_a_generation_is_named_by_its_number() -> None:

@@ -52,6 +52,12 @@ def test_the_configuration_bounds_what_the_folder_says() -> None:
     assert stock.read_model(stock_config(max_seq_len="4096"), FACTS).description.context_tokens == 2048
 
 
+def test_a_stock_worker_keeps_tenants_apart_only_without_reuse() -> None:
+    """It takes no salt, and reuses prefixes when nothing is said."""
+    configs = [stock_config(), *(stock_config(enable_kv_cache_reuse=text) for text in ("true", "false"))]
+    assert [stock.read_model(config, FACTS).description.isolates_salts for config in configs] == [False, False, True]
+
+
 MODEL = stock.read_model(stock_config(guided_decoding_backend="xgrammar"), FACTS)
 SEED = 77
 

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from router.model import WorkerLoad
 from router.upstream.link import Owner
 from router.upstream.worker import Worker
 from server.lanes import Frame
-from tests.bench.raw_worker import LOAD, Requests, Responses, greeting, run_raw_worker, write_frame
+from tests.bench.raw_worker import LOAD, Requests, Responses, greeting, next_generation, run_raw_worker, write_frame
 from tests.bench.waiting import until
 from tests.bench.worker import Worker as LaneWorker
 from tests.unit.router.upstream.fake_triton import ASKED, FACTS, FakeTriton, Taken, answer_once, stock_config
@@ -99,6 +100,26 @@ async def test_a_silent_worker_is_known_before_it_is_given_up(chatml: Path) -> N
         speak.set()
         await until(lambda: worker.silence_s < 0.1)
         assert worker.up
+
+
+async def test_a_worker_that_cannot_keep_tenants_apart_is_sent_no_salt(chatml: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It would refuse one; the log says so once, when a second tenant comes."""
+    salted: list[bool] = []
+
+    async def play(requests: Requests) -> Responses:
+        yield greeting(chatml)
+        while True:
+            salted.append("cache_salt" in (await next_generation(requests)).parameters)
+
+    def log_lines() -> int:
+        return caplog.text.count("cannot keep tenants' cached prefixes apart")
+
+    async with run_raw_worker(play) as address, running(address) as worker:
+        await until(lambda: worker.up)
+        for salt, lines in (("a", 0), ("a", 0), ("b", 1), ("c", 1)):
+            worker.submit(replace(ASKED, cache_salt=salt), Taken())
+            assert log_lines() == lines
+        await until(lambda: salted == [False] * 4)
 
 
 async def test_changes_are_told() -> None:

@@ -85,6 +85,7 @@ def test_a_checkpoint_describes_the_engine(folder: Path) -> None:
         description = engine.description
     assert (description.context_tokens, description.vocabulary, description.end_ids) == (512, 1000, (END_ID, SECOND_END_ID))
     assert (description.total_blocks, description.tokens_per_block, description.max_sequences) == (64, 32, 16)
+    assert description.isolates_salts
 
 
 def test_max_seq_len_shortens_the_context(folder: Path) -> None:

@@ -32,6 +32,8 @@ class Connection:
         self.owner = owner
         self.session = session
         self.writer = Writer(context)
+        self.has_ended = False
+        """Whether gRPC has taken all that was to be sent."""
         self._backlog: deque[ConverseResponse | bytes] = deque()
         self._reader: asyncio.Task[None] | None = None
 
@@ -42,6 +44,7 @@ class Connection:
         self._reader = asyncio.create_task(self._read(requests, receive))
         try:
             await self.writer.send_all(self)
+            self.has_ended = True
             if self.session.fault is not None:
                 raise self.session.fault
         finally:

@@ -99,6 +99,8 @@ class Session:
                 self.cancel(request.cancel.turn)
             case "tool_results":
                 self._continue(request.tool_results)
+            case "leave":
+                pass  # for whoever keeps the stream
             case _:
                 raise protocol_violated("MESSAGE_EMPTY", "message", "exactly one member must be set")
 

@@ -7,7 +7,8 @@ outbox. It need not wait for the router to find the old connection dead: the new
 
 The end of a connection says little. A lost one may look half-closed, and one that ended well on this side may have lost its last frames on
 the way. So a kept stream that has ended stays for its time too, and a connection that takes it up opens it again: whoever wants no more
-input half-closes once more.
+input half-closes once more. A caller that has all it wants says so (`leave`): its stream is kept no more. Of those whose callers did not,
+the ones whose connections ended well make room when there is none.
 """
 
 from __future__ import annotations
@@ -138,6 +139,8 @@ class Streams:
         session = connection.session
         if not request.HasField("setup") or session.setup is not None:
             session.receive(request)
+            if request.HasField("leave"):
+                self._let_go(session)
         elif request.setup.HasField("resume"):
             await self._take_up(connection, request.setup.resume)
         elif self._ending.is_set():
@@ -160,10 +163,18 @@ class Streams:
 
     def _has_room(self) -> bool:
         """Streams that ended well and are kept in case their last frames were lost make room for new ones, the oldest first."""
-        if len(self._kept) >= self._resume.max_streams and (over := next(iter(self._over), None)):
+        while len(self._kept) >= self._resume.max_streams and (over := next(iter(self._over), None)):
             self._release(over)
             self._forget(over)
         return len(self._kept) < self._resume.max_streams
+
+    def _let_go(self, session: Session) -> None:
+        """The caller will not come back."""
+        if session.retention is not None:
+            del self._kept[session.retention.stream_id]
+            if self._moves:
+                self._moves.withdraw(session)
+            session.retention = None
 
     async def _take_up(self, connection: Connection, wanted: Resume) -> None:
         if self._moves and wanted.stream_id not in self._kept:
@@ -195,14 +206,15 @@ class Streams:
             return  # another has the stream
         del self._connections[session]
         if session.retention is not None and session.fault is None and not self._is_closed:
-            self._detach(session, session.retention)
+            self._detach(session, session.retention, ended=connection.has_ended)
         else:
             self._forget(session)
             await session.close()
 
-    def _detach(self, session: Session, kept: Retention) -> None:
+    def _detach(self, session: Session, kept: Retention, *, ended: bool = False) -> None:
+        """`ended`: its connection took all that it had to say."""
         self._detached[session] = asyncio.create_task(self._outlive(session, kept.keep_s))
-        if session.is_over:
+        if ended and session.is_over:
             self._over[session] = None
         self._metrics.detached_streams.set(len(self._detached))
 

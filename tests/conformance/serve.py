@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from router.errors import draining, resume_unavailable
 from router.text.tokenizer import Tokenizer
 from tests.bench.router import Router, run_router
 from tests.bench.tracing import Spans
@@ -22,6 +23,7 @@ from tests.bench.waiting import until
 from tests.conformance.http import Json, serve_json
 from tests.conformance.play import PlayingWorker, Run, Runs
 from tests.conformance.proxy import Proxy
+from tests.conformance.refusing import run_refusing
 from tests.conformance.table import load_cases
 from tests.models import build_chatml_model
 
@@ -45,6 +47,7 @@ class Harness:
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers_up = True
         self._router: tuple[Router, AsyncExitStack] | None = None
+        self._refusing: dict[str, str] = {}
 
     async def start(self) -> None:
         """Starts all."""
@@ -52,6 +55,8 @@ class Harness:
             await worker.start()
             self._stack.push_async_callback(worker.stop)
         await self._replace_router()
+        for error in (draining(), resume_unavailable()):
+            self._refusing[error.reason] = await self._stack.enter_async_context(run_refusing(error, self._lead_to_router))
         await self.proxy.open()
         self._stack.callback(self.proxy.close)
 
@@ -74,6 +79,9 @@ class Harness:
                 await self._switch(asked, self._switch_workers)
             case "drain":
                 await self._drain(asked["grace_s"])
+            case "refuse":
+                self.proxy.upstream = self._refusing[asked["reason"]]
+                self.proxy.cut()
         return {}
 
     async def end(self, asked: Json) -> Json:
@@ -95,6 +103,8 @@ class Harness:
                     yield f"{name}: {seen[name]}, not {wanted}"
         if any(worker.engine.has_work() for worker in self.workers):
             yield "a generation runs on"
+        if self._router is not None and self._router[0].app.registry.get_sample_value("tidegate_detached_streams"):
+            yield "a stream is kept to which nobody will come back"
 
     def _is_traced(self, run: Run) -> bool:
         spans = (span for spans in self._spans for span in spans.turns)
@@ -144,7 +154,12 @@ class Harness:
         self._stack.push_async_callback(stack.aclose)
         self._router = router, stack
         self._spans.append(Spans(router))
-        self.proxy.upstream = router.target
+        self._lead_to_router()
+
+    def _lead_to_router(self) -> None:
+        """New connections go there."""
+        assert self._router is not None
+        self.proxy.upstream = self._router[0].target
 
     async def _settle(self) -> None:
         """What the run before has set going is over, and what it has taken down is up."""

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from tidegate import TidegateError
-from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Resume, Setup, StartTurn, ToolResult, ToolResults
+from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Leave, Resume, Setup, StartTurn, ToolResult, ToolResults
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_LENGTH
 from tidegate.v1.turn_pb2 import Tool, TurnSpec
 
@@ -25,6 +25,7 @@ PIECES = [f"{at:02} " for at in range(20)]
 GO = '<tool_call>\n{"name": "go", "arguments": {}}\n</tool_call>'
 SPEC = TurnSpec(messages=[ask()], max_output_tokens=60)
 ENDLESS = TurnSpec(messages=[ask()], max_output_tokens=2000)
+LEAVE = ConverseRequest(leave=Leave())
 
 
 async def refusal_of(call: Any) -> tuple[grpc.StatusCode, str]:
@@ -288,6 +289,60 @@ async def test_too_many_streams_to_keep_are_served_without(chatml: Path) -> None
         await callers[0].connect(stub)
         assert await refusal_of(callers[0].call) == (grpc.StatusCode.NOT_FOUND, "STREAM_UNKNOWN")
         callers[2].cut()
+
+
+async def test_last_frames_that_were_not_taken_are_kept(chatml: Path) -> None:
+    """A stream that ended while its caller did not read has not ended well: it makes no room for others."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.0)
+    async with run_bench(chatml, worker, resume={"max_streams": 1}) as router, router.stub() as stub:
+        caller, other = ResumingCaller(5), ResumingCaller(5)
+        await caller.connect(stub)
+        turns = [await caller.start(TurnSpec(messages=[ask()], max_output_tokens=2000, logprobs=True)) for _ in range(8)]
+        await caller.half_close()
+        await until(lambda: worker.calls == len(turns) and not router.turns_in_lanes())
+        caller.cut()
+        await until(lambda: router.app.registry.get_sample_value("tidegate_detached_streams") == 1)
+        await other.connect(stub)
+        await other.read()
+        assert other.ready is not None
+        assert not other.ready.HasField("resume_for")
+        await caller.connect(stub)
+        await caller.read_until_ended(*turns)
+        assert {caller.texts[turn] for turn in turns} == {"a" * 2000}
+        for left in (caller, other):
+            left.cut()
+
+
+async def test_a_caller_that_takes_its_leave_has_nothing_kept(chatml: Path) -> None:
+    """Its stream is gone when it ends, and makes room at once. Whoever never was to come back may say so too."""
+    async with run_bench(chatml, Worker(chatml), resume={"max_streams": 1}) as router, router.stub() as stub:
+        for resume_for_s, kept in ((60, True), (60, True), (0, False)):
+            caller = ResumingCaller(resume_for_s)
+            await caller.connect(stub)
+            await caller.read_until_ended(await caller.start(SPEC))
+            assert caller.ready is not None
+            assert caller.ready.HasField("resume_for") is kept
+            await caller.send(LEAVE)
+            await caller.read_until_ended(await caller.start(SPEC))
+            await caller.half_close()
+            assert not await caller.read()
+            assert router.app.registry.get_sample_value("tidegate_detached_streams") == 0
+            await caller.connect(stub)
+            assert await refusal_of(caller.call) == (grpc.StatusCode.NOT_FOUND, "STREAM_UNKNOWN")
+
+
+async def test_turns_of_a_caller_that_took_its_leave_end_with_its_connection(chatml: Path) -> None:
+    """As if the stream had been set up without time to come back."""
+    worker = Worker(chatml, lambda _: [Wait(1000)] if worker.calls == 1 else ["ok"])
+    async with run_bench(chatml, worker, resume={"longest_s": 60.0}) as router, router.stub() as stub:
+        caller = ResumingCaller(60)
+        await caller.connect(stub)
+        await caller.start(SPEC)
+        await until(lambda: worker.calls == 1)
+        await caller.send(LEAVE)
+        await caller.read_until_ended(await caller.start(SPEC))
+        caller.cut()
+        await until(lambda: worker.engine.cancelled == 1)
 
 
 async def test_results_that_had_arrived_are_ignored(chatml: Path) -> None:

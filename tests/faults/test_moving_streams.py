@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 from redis.asyncio import Redis
-from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest
+from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Leave
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED
 from tidegate.v1.turn_pb2 import TurnSpec
 
@@ -121,6 +121,37 @@ async def until_forgotten(redis: RedisServer) -> None:
         while keys := [*await admin.keys("tidegate:stream:*"), *await admin.keys("tidegate:rest:*")]:
             assert time.monotonic() < deadline, keys
             await asyncio.sleep(0.02)
+
+
+async def test_streams_that_have_come_and_ended_make_room_too(chatml: Path) -> None:
+    """As many as it takes: they were taken in beyond the bound on streams."""
+    async with pair(chatml, Worker(chatml), resume={"max_streams": 1}) as (one, two, _), one.stub() as first, two.stub() as second:
+        here, moved, new = (ResumingCaller(5) for _ in range(3))
+        for caller, stub in ((here, second), (moved, first), (moved, second)):
+            await caller.connect(stub)
+            await caller.read()
+            await caller.half_close()
+            assert not await caller.read()
+        await until(lambda: two.app.registry.get_sample_value("tidegate_detached_streams") == 2)
+        await new.connect(second)
+        await new.read()
+        assert new.ready is not None
+        assert new.ready.HasField("resume_for")
+        new.cut()
+
+
+async def test_redis_forgets_a_stream_whose_caller_took_its_leave(chatml: Path) -> None:
+    """At once, and no router finds it any more."""
+    async with pair(chatml, Worker(chatml), resume=KEEP) as (one, two, redis), one.stub() as first, two.stub() as second:
+        caller = ResumingCaller(5)
+        await caller.connect(first)
+        await caller.read_until_ended(await caller.start(SPEC))
+        await caller.send(ConverseRequest(leave=Leave()))
+        await until_forgotten(redis)
+        await caller.connect(second)
+        error = await end_of(caller.call)
+        assert error is not None
+        assert error.reason == "STREAM_UNKNOWN"
 
 
 @pytest.mark.slow

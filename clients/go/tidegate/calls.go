@@ -67,7 +67,7 @@ func (s *stream) begin(call converse, link *link, setup *tidegatev1.Setup) {
 		call.Send(message)
 	}
 	if last {
-		call.CloseSend()
+		s.finish(call)
 	}
 }
 
@@ -109,7 +109,12 @@ func (s *stream) isResumable(err error) (tries int, resumable bool) {
 	defer s.mu.Unlock()
 	s.call = nil
 	loss := fromCall(err, ReasonStreamLost)
-	if err == io.EOF || loss.Reason != ReasonStreamLost || s.id == "" || s.resumeFor == 0 || len(s.running) == 0 || s.ctx.Err() != nil {
+	isElsewhere := slices.Contains(elsewhere, loss.Reason)
+	if isElsewhere {
+		s.client.links.retire(s.link)
+	}
+	hasMore := s.id != "" && s.resumeFor > 0 && len(s.running) > 0 && s.ctx.Err() == nil
+	if err == io.EOF || !isElsewhere && loss.Reason != ReasonStreamLost || !hasMore {
 		return 0, false
 	}
 	if s.loss != nil {
@@ -138,9 +143,6 @@ func (s *stream) end(err error) {
 	s.over = true
 	s.unlimit()
 	reason := s.reason(err)
-	if reason.Reason == reasonDraining {
-		s.client.links.retire(s.link)
-	}
 	for _, a := range s.running {
 		if s.leaving && err == io.EOF && !a.isSeen() {
 			a.fail(passedOver())
@@ -170,7 +172,8 @@ func passedOver() *Error {
 	return &Error{Code: codes.Unavailable, Reason: ReasonStreamLost, Message: "the router was going", Retryable: true}
 }
 
-const reasonDraining = "DRAINING"
+// elsewhere are the reasons of a router that does not take a stream when another one may.
+var elsewhere = []string{"DRAINING", "RESUME_UNAVAILABLE"}
 
-// lostReasons are those with which a try to resume ends for good.
-var lostReasons = []string{ReasonStreamLost, "STREAM_UNKNOWN", "STREAM_TAKEN", "RESUME_GAP"}
+// lostReasons are those with which tries to resume end for good.
+var lostReasons = append([]string{ReasonStreamLost, "STREAM_UNKNOWN", "STREAM_TAKEN", "RESUME_GAP"}, elsewhere...)

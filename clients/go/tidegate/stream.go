@@ -113,8 +113,19 @@ func (s *stream) close() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	if call := s.currentCall(); call != nil {
-		call.CloseSend()
+		s.finish(call)
 	}
+}
+
+// finish says that nobody comes back to the stream, which its router need not keep then, and no more.
+func (s *stream) finish(call converse) {
+	s.mu.Lock()
+	kept := s.resumeFor > 0
+	s.mu.Unlock()
+	if kept {
+		call.Send(leaveMessage())
+	}
+	call.CloseSend()
 }
 
 // currentCall is nil while there is none to send on.
@@ -185,6 +196,10 @@ func startMessage(a *attempt) *tidegatev1.ConverseRequest {
 func stopMessage(a *attempt) *tidegatev1.ConverseRequest {
 	stop := &tidegatev1.CancelTurn{Turn: a.number}
 	return &tidegatev1.ConverseRequest{Message: &tidegatev1.ConverseRequest_Cancel{Cancel: stop}}
+}
+
+func leaveMessage() *tidegatev1.ConverseRequest {
+	return &tidegatev1.ConverseRequest{Message: &tidegatev1.ConverseRequest_Leave{Leave: &tidegatev1.Leave{}}}
 }
 
 func setupMessage(setup *tidegatev1.Setup) *tidegatev1.ConverseRequest {

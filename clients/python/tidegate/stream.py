@@ -17,7 +17,7 @@ import grpc
 from tidegate.attempt import Attempt
 from tidegate.connection import Channel, Connection
 from tidegate.errors import TidegateError, from_rpc_error, stream_lost
-from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, ConverseResponse, Resume, Setup, StartTurn
+from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, ConverseResponse, Leave, Resume, Setup, StartTurn
 from tidegate.v1.event_pb2 import Event
 from tidegate.v1.turn_pb2 import TurnSpec
 
@@ -28,7 +28,10 @@ REFUSAL_S = 1.0
 """Time that a router takes at most to refuse a stream."""
 
 _PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5)
-_REFUSALS = ("UNREACHABLE", "STREAM_UNKNOWN", "STREAM_TAKEN", "RESUME_GAP")
+_ELSEWHERE = ("DRAINING", "RESUME_UNAVAILABLE")
+"""What a router says that does not take a stream when another one may."""
+_NOT_NOW = ("STREAM_LOST", "UNREACHABLE", *_ELSEWHERE)
+_REFUSALS = ("UNREACHABLE", *_ELSEWHERE, "STREAM_UNKNOWN", "STREAM_TAKEN", "RESUME_GAP")
 
 Outgoing = asyncio.Queue[ConverseRequest | None]
 
@@ -80,6 +83,8 @@ class Stream:
         for attempt in list(self._attempts.values()):
             attempt.cancel()
         if self._outgoing is not None and (self._outlives_rpc or not running):  # else the RPC's end cancels its turns, at once
+            if self._outlives_rpc:
+                self._outgoing.put_nowait(ConverseRequest(leave=Leave()))
             self._outgoing.put_nowait(None)
             await asyncio.wait({self._task}, timeout=CLOSING_S)
         self._task.cancel()
@@ -114,7 +119,10 @@ class Stream:
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.INTERNAL and not self._stream_id:
                     error = await self._ask_why(channel) or error
-                return self._explain(from_rpc_error(error, opened=self._lost_at is None and bool(self._stream_id)), channel)
+                told = from_rpc_error(error, opened=self._lost_at is None and bool(self._stream_id))
+                if told.reason in _ELSEWHERE:
+                    self._connection.retire(channel)
+                return told
             finally:
                 call.cancel()
                 self._outgoing = None
@@ -165,8 +173,8 @@ class Stream:
         kind = event.WhichOneof("event")
         if kind in ("finished", "failed"):
             del self._attempts[event.turn]
-        if kind == "failed":
-            self._explain(TidegateError(event.failed.status), channel)
+        if kind == "failed" and TidegateError(event.failed.status).reason == "DRAINING":
+            self._go_away(channel)
 
     def _take_stream_event(self, event: Event, channel: Channel) -> None:
         match event.WhichOneof("event"):
@@ -177,19 +185,13 @@ class Stream:
             case "go_away":
                 self._go_away(channel)
 
-    def _explain(self, error: TidegateError, channel: Channel) -> TidegateError:
-        """Takes note of an error that says that the router is going."""
-        if error.reason == "DRAINING":
-            self._go_away(channel)
-        return error
-
     def _go_away(self, channel: Channel) -> None:
         self.going_away = True
         self._connection.retire(channel)
 
     def _may_resume(self, error: Exception | None) -> bool:
-        """Whether the router keeps the stream still, as far as can be known here."""
-        if self._closing or not isinstance(error, TidegateError) or error.reason not in ("STREAM_LOST", "UNREACHABLE"):
+        """Whether a router keeps the stream still, as far as can be known here."""
+        if self._closing or not isinstance(error, TidegateError) or error.reason not in _NOT_NOW:
             return False
         now = asyncio.get_running_loop().time()
         if self._lost_at is None:

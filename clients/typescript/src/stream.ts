@@ -37,8 +37,9 @@ const CLOSE_MS = 1_000;
 const BACKOFF_MS = 50;
 const LONGEST_BACKOFF_MS = 1_000;
 
-/** What a router answers that cannot take the stream up. */
-const GONE = new Set(["STREAM_UNKNOWN", "RESUME_GAP"]);
+/** What a router answers that does not take a stream: another one may, or none will. */
+const ELSEWHERE = new Set(["DRAINING", "RESUME_UNAVAILABLE"]);
+const GONE = new Set(["STREAM_UNKNOWN", "STREAM_TAKEN", "RESUME_GAP"]);
 
 /** A stream, whatever connection it has. Connects at once. */
 export class Stream {
@@ -80,7 +81,7 @@ export class Stream {
   async close(): Promise<void> {
     this.#closing = true;
     if (!this.#call) this.#end(streamLost("the stream was closed"));
-    this.#call?.end();
+    if (this.#call) this.#finish(this.#call);
     if (!(await within(this.#over.opened, CLOSE_MS))) this.#call?.cancel();
   }
 
@@ -103,7 +104,13 @@ export class Stream {
     call.on("data", (frame: ConverseResponse) => this.#take(call, frame));
     call.write(serialise({ case: "setup", value: this.#setup() }));
     for (const request of [...this.#starts.values(), ...this.#cancels.values()]) call.write(request);
-    if (this.#closing) call.end();
+    if (this.#closing) this.#finish(call);
+  }
+
+  /** Says that nobody comes back to the stream, which its router need not keep then, and no more. */
+  #finish(call: Call): void {
+    if ((this.#ready ?? this.#opening.setup).resumeFor) call.write(serialise({ case: "leave", value: {} }));
+    call.end();
   }
 
   #setup(): MessageInitShape<typeof SetupSchema> {
@@ -136,9 +143,9 @@ export class Stream {
   #connectionEnded(call: Call, end: StatusObject): void {
     this.#call = undefined;
     const told = fromRouter(end);
-    const draining = told?.reason === "DRAINING";
-    if (draining) this.#leave(call);
-    if (this.#mayResume() && (told ? draining : isBroken(end))) return this.#reconnect();
+    const elsewhere = told !== undefined && ELSEWHERE.has(told.reason);
+    if (elsewhere) this.#opening.channel.leave(call);
+    if (this.#mayResume() && (elsewhere || (!told && isBroken(end)))) return this.#reconnect();
     if (told && !GONE.has(told.reason)) return this.#end(told);
     this.#end(this.#ready ? streamLost(end.details || "the stream ended before the turn") : fromCall(end));
   }

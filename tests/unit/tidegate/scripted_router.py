@@ -31,10 +31,11 @@ class Rpc:
         assert message.WhichOneof("message") == kind
         return getattr(message, kind)
 
-    async def hear_half_close(self) -> None:
-        """No message may come any more."""
-        async for message in self._requests:
-            raise AssertionError(f"heard {message.WhichOneof('message')}")
+    async def hear_half_close(self) -> list[str]:
+        """The kinds of messages until then: no other may come than the one that says goodbye."""
+        kinds = [str(message.WhichOneof("message")) async for message in self._requests]
+        assert kinds in ([], ["leave"])
+        return kinds
 
     async def break_off(self) -> None:
         """Ends the RPC as a broken connection does."""

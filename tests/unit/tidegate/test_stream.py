@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import use_span
 from tidegate import Client, StreamLost, TidegateError
 from tidegate.v1.chat_service_pb2 import ConverseResponse
+from tidegate.v1.event_pb2 import Event, Ready
 
 from tests.bench.waiting import until
 from tests.unit.tidegate.scripted_router import (
@@ -137,6 +138,67 @@ async def test_a_stream_that_cannot_be_resumed_is_lost_at_once() -> None:
         with pytest.raises(StreamLost, match="the connection to the router broke"):
             await client.chat("hi").text()
     assert len(router.rpcs) == 1
+
+
+@pytest.mark.parametrize(("resume_for_s", "said"), [(5, ["leave"]), (0, [])])
+async def test_a_stream_that_is_left_need_not_be_kept(resume_for_s: int, said: list[str]) -> None:
+    """The router is told so, if it would keep it."""
+    heard = []
+
+    async def listen(rpc: Rpc) -> Frames:
+        await rpc.hear("setup")
+        yield ready(resume_for_s=resume_for_s)
+        await rpc.hear("start")
+        yield frame(2, started(), text("ok"), finished())
+        heard.append(await rpc.hear_half_close())
+
+    async with connect(ScriptedRouter(listen)) as client:
+        assert await client.chat("hi").text() == "ok"
+    assert heard == [said]
+
+
+@pytest.mark.parametrize("reason", ["DRAINING", "RESUME_UNAVAILABLE"])
+async def test_a_stream_is_looked_for_at_other_routers(reason: str) -> None:
+    """Where one cannot take it, on a new connection each time; new turns stay on it when it was found."""
+
+    async def refuse(rpc: Rpc) -> Frames:
+        await rpc.hear("setup")
+        await rpc.fail(status_of(grpc.StatusCode.UNAVAILABLE, reason, Duration(seconds=1)))
+        yield frame(0)
+
+    async def go_on(rpc: Rpc) -> Frames:
+        assert (await rpc.hear("setup")).resume.stream_id == "the stream"
+        yield ready(sequence=2)
+        yield frame(3, text("b"), finished())
+        assert (await rpc.hear("start")).turn == 2
+        yield frame(4, started(2), text("c", 2), finished(2))
+        await rpc.hear_half_close()
+
+    router = ScriptedRouter(break_after_text, refuse, refuse, go_on)
+    async with connect(router) as client, client.session() as session:
+        assert [await (await session.start("hi")).text() for _ in range(2)] == ["ab", "c"]
+    assert len({rpc.peer for rpc in router.rpcs[1:]}) == 3
+
+
+async def test_a_stream_that_no_router_takes_is_lost() -> None:
+    """When its time is over; the turn may run still, so it is not tried again."""
+
+    async def break_soon(rpc: Rpc) -> Frames:
+        await rpc.hear("setup")
+        yield frame(1, Event(ready=Ready(stream_id="the stream", resume_for=Duration(nanos=200_000_000))))
+        await rpc.hear("start")
+        yield frame(2, started())
+        await rpc.break_off()
+
+    async def refuse(rpc: Rpc) -> Frames:
+        await rpc.hear("setup")
+        await rpc.fail(status_of(grpc.StatusCode.UNAVAILABLE, "DRAINING", Duration()))
+        yield frame(0)
+
+    async with connect(ScriptedRouter(break_soon, *[refuse] * 100)) as client:
+        with pytest.raises(StreamLost, match="could not be taken up again: DRAINING") as lost:
+            await client.chat("hi").text()
+    assert lost.value.retry_after is None
 
 
 @pytest.mark.parametrize("left", [True, False])

@@ -35,6 +35,7 @@ type ConverseRequest struct {
 	//	*ConverseRequest_Start
 	//	*ConverseRequest_Cancel
 	//	*ConverseRequest_ToolResults
+	//	*ConverseRequest_Leave
 	Message       isConverseRequest_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -113,6 +114,15 @@ func (x *ConverseRequest) GetToolResults() *ToolResults {
 	return nil
 }
 
+func (x *ConverseRequest) GetLeave() *Leave {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseRequest_Leave); ok {
+			return x.Leave
+		}
+	}
+	return nil
+}
+
 type isConverseRequest_Message interface {
 	isConverseRequest_Message()
 }
@@ -138,6 +148,11 @@ type ConverseRequest_ToolResults struct {
 	ToolResults *ToolResults `protobuf:"bytes,4,opt,name=tool_results,json=toolResults,proto3,oneof"`
 }
 
+type ConverseRequest_Leave struct {
+	// Gives up resuming this stream: the last message before half-closing, from a caller that has what it wants.
+	Leave *Leave `protobuf:"bytes,5,opt,name=leave,proto3,oneof"`
+}
+
 func (*ConverseRequest_Setup) isConverseRequest_Message() {}
 
 func (*ConverseRequest_Start) isConverseRequest_Message() {}
@@ -145,6 +160,8 @@ func (*ConverseRequest_Start) isConverseRequest_Message() {}
 func (*ConverseRequest_Cancel) isConverseRequest_Message() {}
 
 func (*ConverseRequest_ToolResults) isConverseRequest_Message() {}
+
+func (*ConverseRequest_Leave) isConverseRequest_Message() {}
 
 // Setup opens a Converse stream and gives defaults for its turns.
 type Setup struct {
@@ -490,6 +507,44 @@ func (x *ToolResult) GetContent() string {
 	return ""
 }
 
+// Leave says that the caller will not come back: from here on the stream is one that was set up without `resume_for`, and nothing of it is
+// kept when its connection goes. Without it a stream that has ended is kept for its time, since its last frames may have been lost.
+type Leave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leave) Reset() {
+	*x = Leave{}
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leave) ProtoMessage() {}
+
+func (x *Leave) ProtoReflect() protoreflect.Message {
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leave.ProtoReflect.Descriptor instead.
+func (*Leave) Descriptor() ([]byte, []int) {
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{7}
+}
+
 // ConverseResponse is a frame: all that is new on this stream, in order.
 type ConverseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -503,7 +558,7 @@ type ConverseResponse struct {
 
 func (x *ConverseResponse) Reset() {
 	*x = ConverseResponse{}
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[7]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +570,7 @@ func (x *ConverseResponse) String() string {
 func (*ConverseResponse) ProtoMessage() {}
 
 func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[7]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +583,7 @@ func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConverseResponse.ProtoReflect.Descriptor instead.
 func (*ConverseResponse) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{7}
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ConverseResponse) GetEvents() []*Event {
@@ -556,7 +611,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[8]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +623,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[8]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +636,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{8}
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CompleteRequest) GetSpec() *TurnSpec {
@@ -614,7 +669,7 @@ type CompleteResponse struct {
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[9]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +681,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[9]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +694,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{9}
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CompleteResponse) GetText() string {
@@ -702,7 +757,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[10]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +769,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[10]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +782,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{10}
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StreamRequest) GetSpec() *TurnSpec {
@@ -748,7 +803,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[11]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +815,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[11]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +828,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{11}
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StreamResponse) GetEvents() []*Event {
@@ -800,7 +855,7 @@ type CountTokensRequest struct {
 
 func (x *CountTokensRequest) Reset() {
 	*x = CountTokensRequest{}
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[12]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +867,7 @@ func (x *CountTokensRequest) String() string {
 func (*CountTokensRequest) ProtoMessage() {}
 
 func (x *CountTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[12]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +880,7 @@ func (x *CountTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountTokensRequest.ProtoReflect.Descriptor instead.
 func (*CountTokensRequest) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{12}
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CountTokensRequest) GetModel() string {
@@ -869,7 +924,7 @@ type CountTokensResponse struct {
 
 func (x *CountTokensResponse) Reset() {
 	*x = CountTokensResponse{}
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[13]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +936,7 @@ func (x *CountTokensResponse) String() string {
 func (*CountTokensResponse) ProtoMessage() {}
 
 func (x *CountTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tidegate_v1_chat_service_proto_msgTypes[13]
+	mi := &file_tidegate_v1_chat_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +949,7 @@ func (x *CountTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountTokensResponse.ProtoReflect.Descriptor instead.
 func (*CountTokensResponse) Descriptor() ([]byte, []int) {
-	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{13}
+	return file_tidegate_v1_chat_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CountTokensResponse) GetPromptTokens() uint32 {
@@ -915,12 +970,13 @@ var File_tidegate_v1_chat_service_proto protoreflect.FileDescriptor
 
 const file_tidegate_v1_chat_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1etidegate/v1/chat_service.proto\x12\vtidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17tidegate/v1/event.proto\x1a\x16tidegate/v1/turn.proto\"\xea\x01\n" +
+	"\x1etidegate/v1/chat_service.proto\x12\vtidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17tidegate/v1/event.proto\x1a\x16tidegate/v1/turn.proto\"\x96\x02\n" +
 	"\x0fConverseRequest\x12*\n" +
 	"\x05setup\x18\x01 \x01(\v2\x12.tidegate.v1.SetupH\x00R\x05setup\x12.\n" +
 	"\x05start\x18\x02 \x01(\v2\x16.tidegate.v1.StartTurnH\x00R\x05start\x121\n" +
 	"\x06cancel\x18\x03 \x01(\v2\x17.tidegate.v1.CancelTurnH\x00R\x06cancel\x12=\n" +
-	"\ftool_results\x18\x04 \x01(\v2\x18.tidegate.v1.ToolResultsH\x00R\vtoolResultsB\t\n" +
+	"\ftool_results\x18\x04 \x01(\v2\x18.tidegate.v1.ToolResultsH\x00R\vtoolResults\x12*\n" +
+	"\x05leave\x18\x05 \x01(\v2\x12.tidegate.v1.LeaveH\x00R\x05leaveB\t\n" +
 	"\amessage\"\xb7\x01\n" +
 	"\x05Setup\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x121\n" +
@@ -943,7 +999,8 @@ const file_tidegate_v1_chat_service_proto_rawDesc = "" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
-	"\acontent\x18\x02 \x01(\tR\acontent\"Z\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\"\a\n" +
+	"\x05Leave\"Z\n" +
 	"\x10ConverseResponse\x12*\n" +
 	"\x06events\x18\x01 \x03(\v2\x12.tidegate.v1.EventR\x06events\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"<\n" +
@@ -990,7 +1047,7 @@ func file_tidegate_v1_chat_service_proto_rawDescGZIP() []byte {
 	return file_tidegate_v1_chat_service_proto_rawDescData
 }
 
-var file_tidegate_v1_chat_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_tidegate_v1_chat_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_tidegate_v1_chat_service_proto_goTypes = []any{
 	(*ConverseRequest)(nil),     // 0: tidegate.v1.ConverseRequest
 	(*Setup)(nil),               // 1: tidegate.v1.Setup
@@ -999,63 +1056,65 @@ var file_tidegate_v1_chat_service_proto_goTypes = []any{
 	(*CancelTurn)(nil),          // 4: tidegate.v1.CancelTurn
 	(*ToolResults)(nil),         // 5: tidegate.v1.ToolResults
 	(*ToolResult)(nil),          // 6: tidegate.v1.ToolResult
-	(*ConverseResponse)(nil),    // 7: tidegate.v1.ConverseResponse
-	(*CompleteRequest)(nil),     // 8: tidegate.v1.CompleteRequest
-	(*CompleteResponse)(nil),    // 9: tidegate.v1.CompleteResponse
-	(*StreamRequest)(nil),       // 10: tidegate.v1.StreamRequest
-	(*StreamResponse)(nil),      // 11: tidegate.v1.StreamResponse
-	(*CountTokensRequest)(nil),  // 12: tidegate.v1.CountTokensRequest
-	(*CountTokensResponse)(nil), // 13: tidegate.v1.CountTokensResponse
-	(*Sampling)(nil),            // 14: tidegate.v1.Sampling
-	(*durationpb.Duration)(nil), // 15: google.protobuf.Duration
-	(*TurnSpec)(nil),            // 16: tidegate.v1.TurnSpec
-	(*Event)(nil),               // 17: tidegate.v1.Event
-	(FinishReason)(0),           // 18: tidegate.v1.FinishReason
-	(*Usage)(nil),               // 19: tidegate.v1.Usage
-	(*Started)(nil),             // 20: tidegate.v1.Started
-	(*TokenLogprob)(nil),        // 21: tidegate.v1.TokenLogprob
-	(*ToolCall)(nil),            // 22: tidegate.v1.ToolCall
-	(*Degraded)(nil),            // 23: tidegate.v1.Degraded
-	(*Message)(nil),             // 24: tidegate.v1.Message
-	(*Tool)(nil),                // 25: tidegate.v1.Tool
-	(*ToolChoice)(nil),          // 26: tidegate.v1.ToolChoice
+	(*Leave)(nil),               // 7: tidegate.v1.Leave
+	(*ConverseResponse)(nil),    // 8: tidegate.v1.ConverseResponse
+	(*CompleteRequest)(nil),     // 9: tidegate.v1.CompleteRequest
+	(*CompleteResponse)(nil),    // 10: tidegate.v1.CompleteResponse
+	(*StreamRequest)(nil),       // 11: tidegate.v1.StreamRequest
+	(*StreamResponse)(nil),      // 12: tidegate.v1.StreamResponse
+	(*CountTokensRequest)(nil),  // 13: tidegate.v1.CountTokensRequest
+	(*CountTokensResponse)(nil), // 14: tidegate.v1.CountTokensResponse
+	(*Sampling)(nil),            // 15: tidegate.v1.Sampling
+	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
+	(*TurnSpec)(nil),            // 17: tidegate.v1.TurnSpec
+	(*Event)(nil),               // 18: tidegate.v1.Event
+	(FinishReason)(0),           // 19: tidegate.v1.FinishReason
+	(*Usage)(nil),               // 20: tidegate.v1.Usage
+	(*Started)(nil),             // 21: tidegate.v1.Started
+	(*TokenLogprob)(nil),        // 22: tidegate.v1.TokenLogprob
+	(*ToolCall)(nil),            // 23: tidegate.v1.ToolCall
+	(*Degraded)(nil),            // 24: tidegate.v1.Degraded
+	(*Message)(nil),             // 25: tidegate.v1.Message
+	(*Tool)(nil),                // 26: tidegate.v1.Tool
+	(*ToolChoice)(nil),          // 27: tidegate.v1.ToolChoice
 }
 var file_tidegate_v1_chat_service_proto_depIdxs = []int32{
 	1,  // 0: tidegate.v1.ConverseRequest.setup:type_name -> tidegate.v1.Setup
 	3,  // 1: tidegate.v1.ConverseRequest.start:type_name -> tidegate.v1.StartTurn
 	4,  // 2: tidegate.v1.ConverseRequest.cancel:type_name -> tidegate.v1.CancelTurn
 	5,  // 3: tidegate.v1.ConverseRequest.tool_results:type_name -> tidegate.v1.ToolResults
-	14, // 4: tidegate.v1.Setup.sampling:type_name -> tidegate.v1.Sampling
-	15, // 5: tidegate.v1.Setup.resume_for:type_name -> google.protobuf.Duration
-	2,  // 6: tidegate.v1.Setup.resume:type_name -> tidegate.v1.Resume
-	16, // 7: tidegate.v1.StartTurn.spec:type_name -> tidegate.v1.TurnSpec
-	6,  // 8: tidegate.v1.ToolResults.results:type_name -> tidegate.v1.ToolResult
-	17, // 9: tidegate.v1.ConverseResponse.events:type_name -> tidegate.v1.Event
-	16, // 10: tidegate.v1.CompleteRequest.spec:type_name -> tidegate.v1.TurnSpec
-	18, // 11: tidegate.v1.CompleteResponse.finish_reason:type_name -> tidegate.v1.FinishReason
-	19, // 12: tidegate.v1.CompleteResponse.usage:type_name -> tidegate.v1.Usage
-	20, // 13: tidegate.v1.CompleteResponse.started:type_name -> tidegate.v1.Started
-	21, // 14: tidegate.v1.CompleteResponse.logprobs:type_name -> tidegate.v1.TokenLogprob
-	22, // 15: tidegate.v1.CompleteResponse.tool_calls:type_name -> tidegate.v1.ToolCall
-	23, // 16: tidegate.v1.CompleteResponse.degraded:type_name -> tidegate.v1.Degraded
-	16, // 17: tidegate.v1.StreamRequest.spec:type_name -> tidegate.v1.TurnSpec
-	17, // 18: tidegate.v1.StreamResponse.events:type_name -> tidegate.v1.Event
-	24, // 19: tidegate.v1.CountTokensRequest.messages:type_name -> tidegate.v1.Message
-	25, // 20: tidegate.v1.CountTokensRequest.tools:type_name -> tidegate.v1.Tool
-	26, // 21: tidegate.v1.CountTokensRequest.tool_choice:type_name -> tidegate.v1.ToolChoice
-	0,  // 22: tidegate.v1.ChatService.Converse:input_type -> tidegate.v1.ConverseRequest
-	8,  // 23: tidegate.v1.ChatService.Complete:input_type -> tidegate.v1.CompleteRequest
-	10, // 24: tidegate.v1.ChatService.Stream:input_type -> tidegate.v1.StreamRequest
-	12, // 25: tidegate.v1.ChatService.CountTokens:input_type -> tidegate.v1.CountTokensRequest
-	7,  // 26: tidegate.v1.ChatService.Converse:output_type -> tidegate.v1.ConverseResponse
-	9,  // 27: tidegate.v1.ChatService.Complete:output_type -> tidegate.v1.CompleteResponse
-	11, // 28: tidegate.v1.ChatService.Stream:output_type -> tidegate.v1.StreamResponse
-	13, // 29: tidegate.v1.ChatService.CountTokens:output_type -> tidegate.v1.CountTokensResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	7,  // 4: tidegate.v1.ConverseRequest.leave:type_name -> tidegate.v1.Leave
+	15, // 5: tidegate.v1.Setup.sampling:type_name -> tidegate.v1.Sampling
+	16, // 6: tidegate.v1.Setup.resume_for:type_name -> google.protobuf.Duration
+	2,  // 7: tidegate.v1.Setup.resume:type_name -> tidegate.v1.Resume
+	17, // 8: tidegate.v1.StartTurn.spec:type_name -> tidegate.v1.TurnSpec
+	6,  // 9: tidegate.v1.ToolResults.results:type_name -> tidegate.v1.ToolResult
+	18, // 10: tidegate.v1.ConverseResponse.events:type_name -> tidegate.v1.Event
+	17, // 11: tidegate.v1.CompleteRequest.spec:type_name -> tidegate.v1.TurnSpec
+	19, // 12: tidegate.v1.CompleteResponse.finish_reason:type_name -> tidegate.v1.FinishReason
+	20, // 13: tidegate.v1.CompleteResponse.usage:type_name -> tidegate.v1.Usage
+	21, // 14: tidegate.v1.CompleteResponse.started:type_name -> tidegate.v1.Started
+	22, // 15: tidegate.v1.CompleteResponse.logprobs:type_name -> tidegate.v1.TokenLogprob
+	23, // 16: tidegate.v1.CompleteResponse.tool_calls:type_name -> tidegate.v1.ToolCall
+	24, // 17: tidegate.v1.CompleteResponse.degraded:type_name -> tidegate.v1.Degraded
+	17, // 18: tidegate.v1.StreamRequest.spec:type_name -> tidegate.v1.TurnSpec
+	18, // 19: tidegate.v1.StreamResponse.events:type_name -> tidegate.v1.Event
+	25, // 20: tidegate.v1.CountTokensRequest.messages:type_name -> tidegate.v1.Message
+	26, // 21: tidegate.v1.CountTokensRequest.tools:type_name -> tidegate.v1.Tool
+	27, // 22: tidegate.v1.CountTokensRequest.tool_choice:type_name -> tidegate.v1.ToolChoice
+	0,  // 23: tidegate.v1.ChatService.Converse:input_type -> tidegate.v1.ConverseRequest
+	9,  // 24: tidegate.v1.ChatService.Complete:input_type -> tidegate.v1.CompleteRequest
+	11, // 25: tidegate.v1.ChatService.Stream:input_type -> tidegate.v1.StreamRequest
+	13, // 26: tidegate.v1.ChatService.CountTokens:input_type -> tidegate.v1.CountTokensRequest
+	8,  // 27: tidegate.v1.ChatService.Converse:output_type -> tidegate.v1.ConverseResponse
+	10, // 28: tidegate.v1.ChatService.Complete:output_type -> tidegate.v1.CompleteResponse
+	12, // 29: tidegate.v1.ChatService.Stream:output_type -> tidegate.v1.StreamResponse
+	14, // 30: tidegate.v1.ChatService.CountTokens:output_type -> tidegate.v1.CountTokensResponse
+	27, // [27:31] is the sub-list for method output_type
+	23, // [23:27] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_tidegate_v1_chat_service_proto_init() }
@@ -1070,6 +1129,7 @@ func file_tidegate_v1_chat_service_proto_init() {
 		(*ConverseRequest_Start)(nil),
 		(*ConverseRequest_Cancel)(nil),
 		(*ConverseRequest_ToolResults)(nil),
+		(*ConverseRequest_Leave)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1077,7 +1137,7 @@ func file_tidegate_v1_chat_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidegate_v1_chat_service_proto_rawDesc), len(file_tidegate_v1_chat_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

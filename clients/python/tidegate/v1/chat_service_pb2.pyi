@@ -12,16 +12,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ConverseRequest(_message.Message):
-    __slots__ = ("setup", "start", "cancel", "tool_results")
+    __slots__ = ("setup", "start", "cancel", "tool_results", "leave")
     SETUP_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     TOOL_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
     setup: Setup
     start: StartTurn
     cancel: CancelTurn
     tool_results: ToolResults
-    def __init__(self, setup: _Optional[_Union[Setup, _Mapping]] = ..., start: _Optional[_Union[StartTurn, _Mapping]] = ..., cancel: _Optional[_Union[CancelTurn, _Mapping]] = ..., tool_results: _Optional[_Union[ToolResults, _Mapping]] = ...) -> None: ...
+    leave: Leave
+    def __init__(self, setup: _Optional[_Union[Setup, _Mapping]] = ..., start: _Optional[_Union[StartTurn, _Mapping]] = ..., cancel: _Optional[_Union[CancelTurn, _Mapping]] = ..., tool_results: _Optional[_Union[ToolResults, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
 
 class Setup(_message.Message):
     __slots__ = ("model", "sampling", "resume_for", "resume")
@@ -72,6 +74,10 @@ class ToolResult(_message.Message):
     call_id: str
     content: str
     def __init__(self, call_id: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ConverseResponse(_message.Message):
     __slots__ = ("events", "sequence")

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tidegate/v1/chat_service.proto.
  */
 export const file_tidegate_v1_chat_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIscBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSABCCQoHbWVzc2FnZSKTAQoFU2V0dXASDQoFbW9kZWwYASABKAkSJwoIc2FtcGxpbmcYAiABKAsyFS50aWRlZ2F0ZS52MS5TYW1wbGluZxItCgpyZXN1bWVfZm9yGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiMKBnJlc3VtZRgEIAEoCzITLnRpZGVnYXRlLnYxLlJlc3VtZSIzCgZSZXN1bWUSEQoJc3RyZWFtX2lkGAEgASgJEhYKDmFmdGVyX3NlcXVlbmNlGAIgASgEIj4KCVN0YXJ0VHVybhIMCgR0dXJuGAEgASgNEiMKBHNwZWMYAiABKAsyFS50aWRlZ2F0ZS52MS5UdXJuU3BlYyIaCgpDYW5jZWxUdXJuEgwKBHR1cm4YASABKA0iRQoLVG9vbFJlc3VsdHMSDAoEdHVybhgBIAEoDRIoCgdyZXN1bHRzGAIgAygLMhcudGlkZWdhdGUudjEuVG9vbFJlc3VsdCIuCgpUb29sUmVzdWx0Eg8KB2NhbGxfaWQYASABKAkSDwoHY29udGVudBgCIAEoCSJIChBDb252ZXJzZVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50EhAKCHNlcXVlbmNlGAIgASgEIjYKD0NvbXBsZXRlUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMinQIKEENvbXBsZXRlUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIwCg1maW5pc2hfcmVhc29uGAIgASgOMhkudGlkZWdhdGUudjEuRmluaXNoUmVhc29uEiEKBXVzYWdlGAMgASgLMhIudGlkZWdhdGUudjEuVXNhZ2USJQoHc3RhcnRlZBgEIAEoCzIULnRpZGVnYXRlLnYxLlN0YXJ0ZWQSKwoIbG9ncHJvYnMYBSADKAsyGS50aWRlZ2F0ZS52MS5Ub2tlbkxvZ3Byb2ISKQoKdG9vbF9jYWxscxgGIAMoCzIVLnRpZGVnYXRlLnYxLlRvb2xDYWxsEicKCGRlZ3JhZGVkGAcgASgLMhUudGlkZWdhdGUudjEuRGVncmFkZWQiNAoNU3RyZWFtUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMiNAoOU3RyZWFtUmVzcG9uc2USIgoGZXZlbnRzGAEgAygLMhIudGlkZWdhdGUudjEuRXZlbnQimwEKEkNvdW50VG9rZW5zUmVxdWVzdBINCgVtb2RlbBgBIAEoCRImCghtZXNzYWdlcxgCIAMoCzIULnRpZGVnYXRlLnYxLk1lc3NhZ2USIAoFdG9vbHMYAyADKAsyES50aWRlZ2F0ZS52MS5Ub29sEiwKC3Rvb2xfY2hvaWNlGAQgASgLMhcudGlkZWdhdGUudjEuVG9vbENob2ljZSJEChNDb3VudFRva2Vuc1Jlc3BvbnNlEhUKDXByb21wdF90b2tlbnMYASABKA0SFgoOY29udGV4dF90b2tlbnMYAiABKA0yugIKC0NoYXRTZXJ2aWNlEksKCENvbnZlcnNlEhwudGlkZWdhdGUudjEuQ29udmVyc2VSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29udmVyc2VSZXNwb25zZSgBMAESRwoIQ29tcGxldGUSHC50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlcXVlc3QaHS50aWRlZ2F0ZS52MS5Db21wbGV0ZVJlc3BvbnNlEkMKBlN0cmVhbRIaLnRpZGVnYXRlLnYxLlN0cmVhbVJlcXVlc3QaGy50aWRlZ2F0ZS52MS5TdHJlYW1SZXNwb25zZTABElAKC0NvdW50VG9rZW5zEh8udGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXF1ZXN0GiAudGlkZWdhdGUudjEuQ291bnRUb2tlbnNSZXNwb25zZUI/Cg9kZXYudGlkZWdhdGUudjFQAVoqdGlkZWdhdGUuZGV2L3Nkay9nby90aWRlZ2F0ZS92MTt0aWRlZ2F0ZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
+  fileDesc("Ch50aWRlZ2F0ZS92MS9jaGF0X3NlcnZpY2UucHJvdG8SC3RpZGVnYXRlLnYxIuwBCg9Db252ZXJzZVJlcXVlc3QSIwoFc2V0dXAYASABKAsyEi50aWRlZ2F0ZS52MS5TZXR1cEgAEicKBXN0YXJ0GAIgASgLMhYudGlkZWdhdGUudjEuU3RhcnRUdXJuSAASKQoGY2FuY2VsGAMgASgLMhcudGlkZWdhdGUudjEuQ2FuY2VsVHVybkgAEjAKDHRvb2xfcmVzdWx0cxgEIAEoCzIYLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHRzSAASIwoFbGVhdmUYBSABKAsyEi50aWRlZ2F0ZS52MS5MZWF2ZUgAQgkKB21lc3NhZ2UikwEKBVNldHVwEg0KBW1vZGVsGAEgASgJEicKCHNhbXBsaW5nGAIgASgLMhUudGlkZWdhdGUudjEuU2FtcGxpbmcSLQoKcmVzdW1lX2ZvchgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIjCgZyZXN1bWUYBCABKAsyEy50aWRlZ2F0ZS52MS5SZXN1bWUiMwoGUmVzdW1lEhEKCXN0cmVhbV9pZBgBIAEoCRIWCg5hZnRlcl9zZXF1ZW5jZRgCIAEoBCI+CglTdGFydFR1cm4SDAoEdHVybhgBIAEoDRIjCgRzcGVjGAIgASgLMhUudGlkZWdhdGUudjEuVHVyblNwZWMiGgoKQ2FuY2VsVHVybhIMCgR0dXJuGAEgASgNIkUKC1Rvb2xSZXN1bHRzEgwKBHR1cm4YASABKA0SKAoHcmVzdWx0cxgCIAMoCzIXLnRpZGVnYXRlLnYxLlRvb2xSZXN1bHQiLgoKVG9vbFJlc3VsdBIPCgdjYWxsX2lkGAEgASgJEg8KB2NvbnRlbnQYAiABKAkiBwoFTGVhdmUiSAoQQ29udmVyc2VSZXNwb25zZRIiCgZldmVudHMYASADKAsyEi50aWRlZ2F0ZS52MS5FdmVudBIQCghzZXF1ZW5jZRgCIAEoBCI2Cg9Db21wbGV0ZVJlcXVlc3QSIwoEc3BlYxgBIAEoCzIVLnRpZGVnYXRlLnYxLlR1cm5TcGVjIp0CChBDb21wbGV0ZVJlc3BvbnNlEgwKBHRleHQYASABKAkSMAoNZmluaXNoX3JlYXNvbhgCIAEoDjIZLnRpZGVnYXRlLnYxLkZpbmlzaFJlYXNvbhIhCgV1c2FnZRgDIAEoCzISLnRpZGVnYXRlLnYxLlVzYWdlEiUKB3N0YXJ0ZWQYBCABKAsyFC50aWRlZ2F0ZS52MS5TdGFydGVkEisKCGxvZ3Byb2JzGAUgAygLMhkudGlkZWdhdGUudjEuVG9rZW5Mb2dwcm9iEikKCnRvb2xfY2FsbHMYBiADKAsyFS50aWRlZ2F0ZS52MS5Ub29sQ2FsbBInCghkZWdyYWRlZBgHIAEoCzIVLnRpZGVnYXRlLnYxLkRlZ3JhZGVkIjQKDVN0cmVhbVJlcXVlc3QSIwoEc3BlYxgBIAEoCzIVLnRpZGVnYXRlLnYxLlR1cm5TcGVjIjQKDlN0cmVhbVJlc3BvbnNlEiIKBmV2ZW50cxgBIAMoCzISLnRpZGVnYXRlLnYxLkV2ZW50IpsBChJDb3VudFRva2Vuc1JlcXVlc3QSDQoFbW9kZWwYASABKAkSJgoIbWVzc2FnZXMYAiADKAsyFC50aWRlZ2F0ZS52MS5NZXNzYWdlEiAKBXRvb2xzGAMgAygLMhEudGlkZWdhdGUudjEuVG9vbBIsCgt0b29sX2Nob2ljZRgEIAEoCzIXLnRpZGVnYXRlLnYxLlRvb2xDaG9pY2UiRAoTQ291bnRUb2tlbnNSZXNwb25zZRIVCg1wcm9tcHRfdG9rZW5zGAEgASgNEhYKDmNvbnRleHRfdG9rZW5zGAIgASgNMroCCgtDaGF0U2VydmljZRJLCghDb252ZXJzZRIcLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVxdWVzdBodLnRpZGVnYXRlLnYxLkNvbnZlcnNlUmVzcG9uc2UoATABEkcKCENvbXBsZXRlEhwudGlkZWdhdGUudjEuQ29tcGxldGVSZXF1ZXN0Gh0udGlkZWdhdGUudjEuQ29tcGxldGVSZXNwb25zZRJDCgZTdHJlYW0SGi50aWRlZ2F0ZS52MS5TdHJlYW1SZXF1ZXN0GhsudGlkZWdhdGUudjEuU3RyZWFtUmVzcG9uc2UwARJQCgtDb3VudFRva2VucxIfLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVxdWVzdBogLnRpZGVnYXRlLnYxLkNvdW50VG9rZW5zUmVzcG9uc2VCPwoPZGV2LnRpZGVnYXRlLnYxUAFaKnRpZGVnYXRlLmRldi9zZGsvZ28vdGlkZWdhdGUvdjE7dGlkZWdhdGV2MWIGcHJvdG8z", [file_google_protobuf_duration, file_tidegate_v1_event, file_tidegate_v1_turn]);
 
 /**
  * ConverseRequest is one message of the caller on a Converse stream. Exactly one member is set.
@@ -64,6 +64,14 @@ export type ConverseRequest = Message<"tidegate.v1.ConverseRequest"> & {
      */
     value: ToolResults;
     case: "toolResults";
+  } | {
+    /**
+     * Gives up resuming this stream: the last message before half-closing, from a caller that has what it wants.
+     *
+     * @generated from field: tidegate.v1.Leave leave = 5;
+     */
+    value: Leave;
+    case: "leave";
   } | { case: undefined; value?: undefined };
 };
 
@@ -255,6 +263,22 @@ export const ToolResultSchema: GenMessage<ToolResult> = /*@__PURE__*/
   messageDesc(file_tidegate_v1_chat_service, 6);
 
 /**
+ * Leave says that the caller will not come back: from here on the stream is one that was set up without `resume_for`, and nothing of it is
+ * kept when its connection goes. Without it a stream that has ended is kept for its time, since its last frames may have been lost.
+ *
+ * @generated from message tidegate.v1.Leave
+ */
+export type Leave = Message<"tidegate.v1.Leave"> & {
+};
+
+/**
+ * Describes the message tidegate.v1.Leave.
+ * Use `create(LeaveSchema)` to create a new message.
+ */
+export const LeaveSchema: GenMessage<Leave> = /*@__PURE__*/
+  messageDesc(file_tidegate_v1_chat_service, 7);
+
+/**
  * ConverseResponse is a frame: all that is new on this stream, in order.
  *
  * @generated from message tidegate.v1.ConverseResponse
@@ -280,7 +304,7 @@ export type ConverseResponse = Message<"tidegate.v1.ConverseResponse"> & {
  * Use `create(ConverseResponseSchema)` to create a new message.
  */
 export const ConverseResponseSchema: GenMessage<ConverseResponse> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_chat_service, 7);
+  messageDesc(file_tidegate_v1_chat_service, 8);
 
 /**
  * CompleteRequest asks for one whole answer.
@@ -301,7 +325,7 @@ export type CompleteRequest = Message<"tidegate.v1.CompleteRequest"> & {
  * Use `create(CompleteRequestSchema)` to create a new message.
  */
 export const CompleteRequestSchema: GenMessage<CompleteRequest> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_chat_service, 8);
+  messageDesc(file_tidegate_v1_chat_service, 9);
 
 /**
  * CompleteResponse is one whole answer.
@@ -364,7 +388,7 @@ export type CompleteResponse = Message<"tidegate.v1.CompleteResponse"> & {
  * Use `create(CompleteResponseSchema)` to create a new message.
  */
 export const CompleteResponseSchema: GenMessage<CompleteResponse> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_chat_service, 9);
+  messageDesc(file_tidegate_v1_chat_service, 10);
 
 /**
  * StreamRequest asks for one streamed answer.
@@ -385,7 +409,7 @@ export type StreamRequest = Message<"tidegate.v1.StreamRequest"> & {
  * Use `create(StreamRequestSchema)` to create a new message.
  */
 export const StreamRequestSchema: GenMessage<StreamRequest> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_chat_service, 10);
+  messageDesc(file_tidegate_v1_chat_service, 11);
 
 /**
  * StreamResponse is a frame of one turn's events.
@@ -406,7 +430,7 @@ export type StreamResponse = Message<"tidegate.v1.StreamResponse"> & {
  * Use `create(StreamResponseSchema)` to create a new message.
  */
 export const StreamResponseSchema: GenMessage<StreamResponse> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_chat_service, 11);
+  messageDesc(file_tidegate_v1_chat_service, 12);
 
 /**
  * CountTokensRequest asks for a prompt's length.
@@ -448,7 +472,7 @@ export type CountTokensRequest = Message<"tidegate.v1.CountTokensRequest"> & {
  * Use `create(CountTokensRequestSchema)` to create a new message.
  */
 export const CountTokensRequestSchema: GenMessage<CountTokensRequest> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_chat_service, 12);
+  messageDesc(file_tidegate_v1_chat_service, 13);
 
 /**
  * CountTokensResponse is a prompt's length.
@@ -476,7 +500,7 @@ export type CountTokensResponse = Message<"tidegate.v1.CountTokensResponse"> & {
  * Use `create(CountTokensResponseSchema)` to create a new message.
  */
 export const CountTokensResponseSchema: GenMessage<CountTokensResponse> = /*@__PURE__*/
-  messageDesc(file_tidegate_v1_chat_service, 13);
+  messageDesc(file_tidegate_v1_chat_service, 14);
 
 /**
  * ChatService answers chat turns with a language model.

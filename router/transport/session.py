@@ -18,7 +18,7 @@ from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Setu
 
 from router.checks import check_sampling
 from router.config import Limits
-from router.errors import TidegateError, describe_fault, draining, internal, protocol_violated, too_many_turns
+from router.errors import CallerError, TidegateError, describe_fault, draining, internal, protocol_violated, too_many_turns
 from router.model import Call, Failed, Message, Sink, TurnRequest
 from router.pipeline import Pipeline
 from router.transport.exchange.journal import Journal, Owner
@@ -26,7 +26,7 @@ from router.transport.exchange.progress import Progress
 from router.transport.frame_log import FrameLog
 from router.transport.outbox import Outbox, seconds
 from router.transport.requests import read_results, read_sampling, read_turn
-from router.transport.waiting import WaitingTurns, turn_unknown
+from router.transport.waiting import WaitingTurns, turn_forgotten, turn_unknown
 
 log = logging.getLogger("tidegate.transport")
 
@@ -60,7 +60,7 @@ class Session:
         self._turns: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = WaitingTurns(limits.max_message_bytes, self._drop)
-        self._stranded: dict[int, None] = {}
+        self._stranded: dict[int, Callable[[], CallerError]] = {}
         self._last_turn = 0
         self._sequence = 0
         self._last_input = False
@@ -147,6 +147,7 @@ class Session:
         """Ends one turn as cancelled, if it runs; one that waits for tool results waits no more."""
         if turn in self._waiting:
             self._waiting.drop(turn)
+            self._stranded[turn] = turn_unknown
         elif task := self._turns.get(turn):
             cancel_turn(task)
 
@@ -161,7 +162,7 @@ class Session:
 
     def strand(self, turn: int) -> None:
         """A turn has called tools and cannot be continued here: its results fail."""
-        self._stranded[turn] = None
+        self._stranded[turn] = turn_forgotten
         if len(self._stranded) > self._limits.max_turns_per_stream:
             del self._stranded[next(iter(self._stranded))]
 
@@ -206,8 +207,12 @@ class Session:
             return
         if turn not in self._waiting and (turn in self._turns or not 0 < turn <= self._last_turn):
             raise turn_unknown()
-        self._stranded.pop(turn, None)
-        self._run_or_fail(turn, partial(self._waiting.go_on, turn, results))
+        self._run_or_fail(turn, partial(self._go_on, turn, results))
+
+    def _go_on(self, turn: int, results: Sequence[Message]) -> TurnRequest:
+        if (refusal := self._stranded.pop(turn, None)) is not None:
+            raise refusal()
+        return self._waiting.go_on(turn, results)
 
     def _is_repeated(self, turn: int, results: Sequence[Message]) -> bool:
         """Whether these results had arrived before a connection was lost, which the caller could not know."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from router.errors import CallerError, Violation, field_invalid, protocol_violated
+from router.errors import CallerError, Code, Violation, field_invalid, protocol_violated
 from router.model import Finished, FinishReason, Message, Role, Sink, TurnEvent, TurnRequest
 from router.tools import AUTO
 from router.transport.gathering import Gathered
@@ -79,6 +79,14 @@ class WaitingTurns:
 def turn_unknown() -> CallerError:
     """The turn does not wait."""
     return protocol_violated("TURN_UNKNOWN", "tool_results.turn", "no turn with this number waits for tool results")
+
+
+def turn_forgotten() -> CallerError:
+    """The turn would wait, but what it has said is known here no more."""
+    text = (
+        "this turn waits no more: its stream went to another router, or newer ones needed its room; start one with its messages and calls"
+    )
+    return CallerError(Code.NOT_FOUND, "TURN_FORGOTTEN", text, violations=(Violation("tool_results.turn", text),))
 
 
 def _check_results(calls: Sequence[str], results: Sequence[Message]) -> None:

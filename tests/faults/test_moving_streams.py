@@ -13,9 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 from redis.asyncio import Redis
-from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Leave
+from tidegate import TidegateError, assistant, tool_result
+from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Leave, ToolResult, ToolResults
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED
-from tidegate.v1.turn_pb2 import TurnSpec
+from tidegate.v1.turn_pb2 import Tool, ToolCall, TurnSpec
 
 from tests.bench.cutting import digest, digests, talk_through_cuts
 from tests.bench.pair import pair, run_site
@@ -32,6 +33,7 @@ KEEP = {"longest_s": 5.0, "lease_s": 1.0}
 ANSWER = [f"{at:04} {'é' * (at % 5)} " for at in range(180)]
 PIECES = [f"{at:02} " for at in range(20)]
 SPEC = TurnSpec(messages=[ask()], max_output_tokens=60)
+CALL = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
 ENDLESS = TurnSpec(messages=[ask()], max_output_tokens=2000)
 
 
@@ -138,6 +140,33 @@ async def test_streams_that_have_come_and_ended_make_room_too(chatml: Path) -> N
         assert new.ready is not None
         assert new.ready.HasField("resume_for")
         new.cut()
+
+
+@pytest.mark.parametrize("ended_at", ["home", "new home"])
+async def test_a_turn_that_waits_for_results_does_not_move(chatml: Path, ended_at: str) -> None:
+    """Its results fail in words that tell what to do, also if it called its tools when the stream had gone; and that works."""
+    said = [CALL] if ended_at == "home" else ["a", Stall(0.3), CALL]
+    worker = Worker(chatml, lambda _: said if worker.calls == 1 else ["It is so."])
+    asked = TurnSpec(messages=[ask()], tools=[Tool(name="look")])
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
+        caller = ResumingCaller(5)
+        await caller.connect(first)
+        turn = await caller.start(asked)
+        while turn not in caller.ended if ended_at == "home" else not caller.texts[turn]:
+            await caller.read()
+        await caller.connect(second)
+        await caller.read_until_ended(turn)
+        (call,) = caller.calls
+        await caller.send(ConverseRequest(tool_results=ToolResults(turn=turn, results=[ToolResult(call_id=call, content="seen")])))
+        del caller.ended[turn]
+        await caller.read_until_ended(turn)
+        error = TidegateError(caller.ended[turn].failed.status)
+        assert (error.code, error.reason, list(error.fields)) == (grpc.StatusCode.NOT_FOUND, "TURN_FORGOTTEN", ["tool_results.turn"])
+        again = [*asked.messages, assistant("", [ToolCall(id=call, name="look", arguments_json="{}")]), tool_result(call, "seen")]
+        new = await caller.start(TurnSpec(messages=again, tools=asked.tools))
+        await caller.read_until_ended(new)
+        assert caller.texts[new] == "It is so."
+        caller.cut()
 
 
 async def test_redis_forgets_a_stream_whose_caller_took_its_leave(chatml: Path) -> None:

@@ -12,8 +12,8 @@ stream (moves.py):
 - Its home is gone. The stream is claimed in Redis, and what the log holds is all there is: its open turns fail as ROUTER_LOST. A home that
   was only cut off finds with its next write that the stream has moved, and ends what it has of it.
 
-Turns that wait for tool results do not move: what they have said is with their router. Their results fail as TURN_UNKNOWN, as do those of
-turns that were pushed out of a stream's memory.
+Turns that wait for tool results do not move: to go on with one takes its prompt, and prompts do not leave their router. Their results
+fail as TURN_FORGOTTEN, as do those of turns that were pushed out of a stream's memory; the caller has all that it takes to ask anew.
 
 What is in flight is bounded like the memory of one router: a log is trimmed to what its home holds itself, and everything expires. Prompts
 are never in Redis; answers are, in the log and in the rest.

@@ -400,7 +400,8 @@ func (x *CancelTurn) GetTurn() uint32 {
 // ToolResults gives the results of tool calls that a turn made.
 type ToolResults struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the turn that waits. One that has ended and does not wait, or no longer, fails with TURN_UNKNOWN.
+	// Number of the turn that waits. One that has ended and does not wait, or was given up, fails with TURN_UNKNOWN, and one that the router
+	// keeps no more with TURN_FORGOTTEN: the same conversation with the calls and their results makes a new turn.
 	Turn uint32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
 	// One result for each call, in any order. If not, the turn fails with FIELD_INVALID, and goes on waiting for the right ones.
 	Results       []*ToolResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`

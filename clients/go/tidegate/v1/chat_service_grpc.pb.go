@@ -47,7 +47,8 @@ type ChatServiceClient interface {
 	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
 	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
 	// another turn. A forced call is forced once: what follows is up to the model. Nothing obliges the caller to answer: it may as well start
-	// a turn with messages of its own making. The stream keeps the newest turns that wait, as many as fit into the size of one message.
+	// a turn with messages of its own making. It must when the turn waits no more, which `failed` with NOT_FOUND (TURN_FORGOTTEN) tells: a
+	// stream keeps the newest turns that wait, as many as fit into the size of one message, and none when it is resumed at another router.
 	//
 	// Ends with:
 	//   - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED). They are checked again with each turn.
@@ -170,7 +171,8 @@ type ChatServiceServer interface {
 	// A turn that finishes with TOOL_CALLS waits for `tool_results`. They continue it: the answer and the results are added to its messages,
 	// and under the same number come `started` and so on to the next `finished` or `failed`, with `sequence` going on; in the ledger it is
 	// another turn. A forced call is forced once: what follows is up to the model. Nothing obliges the caller to answer: it may as well start
-	// a turn with messages of its own making. The stream keeps the newest turns that wait, as many as fit into the size of one message.
+	// a turn with messages of its own making. It must when the turn waits no more, which `failed` with NOT_FOUND (TURN_FORGOTTEN) tells: a
+	// stream keeps the newest turns that wait, as many as fit into the size of one message, and none when it is resumed at another router.
 	//
 	// Ends with:
 	//   - UNAUTHENTICATED: no valid credentials (UNAUTHENTICATED). They are checked again with each turn.

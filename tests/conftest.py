@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from tests.models import build_chatml_model
+from tests.unit.router.quota.redis_server import RedisServer, run_redis
 
 
 @pytest.fixture(scope="session")
 def chatml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small ChatML model folder with one token per byte."""
     return build_chatml_model(tmp_path_factory.mktemp("chatml"))
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis of this test's own."""
+    with run_redis() as running:
+        yield running
+
+
+@pytest.fixture
+async def admin(server: RedisServer) -> AsyncIterator[Redis]:
+    """A client that looks into it."""
+    async with Redis.from_url(server.url, decode_responses=True) as client:
+        yield client

@@ -13,7 +13,7 @@ from tests.bench.postgres import migrated_database
 from tests.bench.process import RouterProcess, run_process
 from tests.bench.router import Router, run_router, values_of
 from tests.bench.worker import Worker
-from tests.unit.router.quota.redis_server import RedisServer
+from tests.unit.router.quota.redis_server import RedisServer, run_redis
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,10 @@ class Site:
 @asynccontextmanager
 async def run_site(model: Path, worker: Worker, *, resume: dict[str, Any] | None = None, **quota: Any) -> AsyncIterator[Site]:
     """Runs the worker, the database and Redis."""
-    with TemporaryDirectory(dir="/tmp") as folder:
-        redis = RedisServer(Path(folder))
-        try:
-            async with worker.running(), migrated_database() as dsn:
-                sections = {"quota": {"redis": redis.url, "routers": 2, **quota}, "resume": resume or {}}
-                yield Site(redis, Path(folder), model, worker, dsn, sections)
-        finally:
-            redis.kill()
+    with TemporaryDirectory() as folder, run_redis() as redis:
+        async with worker.running(), migrated_database() as dsn:
+            sections = {"quota": {"redis": redis.url, "routers": 2, **quota}, "resume": resume or {}}
+            yield Site(redis, Path(folder), model, worker, dsn, sections)
 
 
 @asynccontextmanager

@@ -6,9 +6,6 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from redis.asyncio import Redis
@@ -41,22 +38,6 @@ async def main(url, turns):
 
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    # Not tmp_path: a unix socket's path must be short.
-    with TemporaryDirectory(dir="/tmp") as folder:
-        server = RedisServer(Path(folder))
-        yield server
-        server.kill()
-
-
-@pytest.fixture
-async def admin(server: RedisServer) -> AsyncIterator[Redis]:
-    client = Redis.from_url(server.url, decode_responses=True)
-    yield client
-    await client.aclose()
 
 
 def make_book(server: RedisServer, deadline_s: float = PATIENT_S) -> RedisBook:

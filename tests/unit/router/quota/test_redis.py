@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,16 +13,6 @@ from router.quota.memory import MemoryStore
 from router.quota.redis import RedisStore
 from router.quota.store import Granted
 from tests.unit.router.quota.redis_server import RedisServer
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    # Not tmp_path: a unix socket's path must be short.
-    with TemporaryDirectory(dir="/tmp") as folder:
-        server = RedisServer(Path(folder))
-        yield server
-        server.kill()
-
 
 steps = st.lists(
     st.tuples(st.sampled_from(["reserve", "extend", "settle"]), st.integers(0, 4), st.integers(0, 120), st.integers(0, 120)), max_size=25

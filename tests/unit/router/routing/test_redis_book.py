@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,15 +13,6 @@ from router.routing.redis_book import RedisBook
 from tests.unit.router.quota.redis_server import RedisServer
 
 WORKERS = [f"10.0.0.{number}:8001" for number in range(4)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    # Not tmp_path: a unix socket's path must be short.
-    with TemporaryDirectory(dir="/tmp") as folder:
-        server = RedisServer(Path(folder))
-        yield server
-        server.kill()
 
 
 def make_book(server: RedisServer, pool: str) -> RedisBook:

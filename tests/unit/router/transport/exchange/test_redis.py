@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -23,13 +21,9 @@ ABOUT = About("s", ("acme", "ann"), "request-1", 60.0, b"\x00setup", b"\xffready
 
 
 @pytest.fixture
-async def redis() -> AsyncIterator[Redis]:
-    # Not tmp_path: a unix socket's path must be short.
-    with TemporaryDirectory(dir="/tmp") as folder:
-        server = RedisServer(Path(folder))
-        async with Redis.from_url(server.url) as client:
-            yield client
-        server.kill()
+async def redis(server: RedisServer) -> AsyncIterator[Redis]:
+    async with Redis.from_url(server.url) as client:
+        yield client
 
 
 class Home:

@@ -289,7 +289,7 @@ class WorkerDescription:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """A worker's load with its newest frame: sequences running and waiting, KV blocks, last step in microseconds."""
+    """A worker's load with its newest frame: sequences running and waiting, KV blocks, last step in µs, and this router's own sequences."""
 
     active: int = 0
     queued: int = 0
@@ -297,3 +297,4 @@ class WorkerLoad:
     total_blocks: int = 0
     tokens_per_block: int = 0
     step_us: int = 0
+    own: int = 0

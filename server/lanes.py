@@ -27,10 +27,14 @@ _REMEMBERED = 1024
 
 @dataclass(slots=True)
 class Frame:
-    """What a lane sends at once. `counts[i]` of `output_ids` belong to `request[i]`; `log_probs` aligns with `output_ids`."""
+    """What a lane sends at once. `counts[i]` of `output_ids` belong to `request[i]`; `log_probs` aligns with `output_ids`.
+
+    `own` is how many of the load's requests are the lane's: what the router has sent or not yet read does not count.
+    """
 
     sequence: int
     load: Load
+    own: int = 0
     request: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
@@ -71,6 +75,7 @@ class Lane:
         self._cancelled_early: deque[int] = deque(maxlen=_REMEMBERED)
         self._sent = 0
         self._acknowledged = 0
+        self._others = 0
 
     @property
     def numbers(self) -> Mapping[int, int]:
@@ -126,14 +131,18 @@ class Lane:
             self._read.popleft()
 
     def take_frame(self, load: Load, *, even_if_empty: bool = False) -> Frame | None:
-        """The next frame, or None when there is nothing to say or the router is behind."""
-        if (
-            not (self._news or self._greeting or self._kv_events or self._inherited or even_if_empty)
-            or self._sent - self._acknowledged >= WINDOW
-        ):
+        """The next frame, or None when there is nothing to say or the router is behind.
+
+        That others have more requests here than before, or fewer, is something to say: it tells the router how many it may send.
+        """
+        own = len(self._numbers)
+        others = max(0, load.active + load.queued - own)
+        has_news = self._news or self._greeting or self._kv_events or self._inherited or others != self._others
+        if not (has_news or even_if_empty) or self._sent - self._acknowledged >= WINDOW:
             return None
         self._sent += 1
-        frame = Frame(self._sent, load)
+        self._others = others
+        frame = Frame(self._sent, load, own)
         if self._greeting:
             frame.detail.append(json.dumps({"description": asdict(self._greeting)}))
             self._greeting = None

@@ -228,7 +228,7 @@ _SAMPLING = (
 def frame_tensors(frame: Frame) -> list[Any]:
     """A frame as tensors; see lanes.Frame for the shapes."""
     load = frame.load
-    numbers = [load.active, load.queued, load.free_blocks, load.total_blocks, load.tokens_per_block, load.step_us]
+    numbers = [load.active, load.queued, load.free_blocks, load.total_blocks, load.tokens_per_block, load.step_us, frame.own]
     tensors = [
         _tensor("sequence", [frame.sequence], np.int64),
         _tensor("load", numbers, np.int64),

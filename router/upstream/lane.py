@@ -171,9 +171,9 @@ class Lane:
             self._feed(number, delta)
 
     def _take_load(self, load: WorkerLoad) -> None:
-        # Before the frame's endings are taken: the engine counted its turns before them too.
+        # By the worker's own count: of those that run for this router here, some are on their way there and some have ended.
         before, self.load = self.others, load
-        self.others = max(0, load.active + load.queued - len(self._running))
+        self.others = max(0, load.active + load.queued - load.own)
         if self.others < before:
             self._owner.on_change()
 

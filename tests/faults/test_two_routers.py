@@ -13,14 +13,18 @@ from tidegate.errors import from_rpc_error
 from tidegate.v1.chat_service_pb2 import CompleteRequest
 from tidegate.v1.turn_pb2 import TurnSpec
 
+from server.engine.base import Request
 from tests.bench.pair import pair
 from tests.bench.router import Router
 from tests.bench.tenants import bearer, entries, limit, make_key, revoke
 from tests.bench.waiting import until
 from tests.bench.whole import ask
-from tests.bench.worker import Worker
+from tests.bench.worker import Wait, Worker
 
 pytestmark = pytest.mark.slow  # real servers, and bounds in real time
+
+PATIENT = {"redis_deadline_s": 5.0}
+"""For tests that are not about it: where many turns come at once, a busy machine makes Redis look away."""
 
 
 async def outcome(router: Router, key: str, tokens: int = 2) -> str:
@@ -105,15 +109,41 @@ async def test_without_redis_the_policy_decides_and_nothing_hangs(chatml: Path, 
 
 
 async def test_the_engines_own_queue_stays_empty(chatml: Path) -> None:
-    """Each router leaves the slots that the other's turns hold; together they use all of them."""
+    """Each router leaves the slots that the other's turns hold; a slot that comes free there is used here."""
+    found: list[int] = []
+    worker = Worker(chatml, max_sequences=8)
+
+    def play(request: Request) -> Sequence[Wait]:
+        load = worker.engine.load()
+        found.append(load.active + load.queued)
+        return [Wait(1000)]
+
+    worker.script = play
+    async with pair(chatml, worker, **PATIENT) as (one, two, _), one.client() as first, two.client() as second:
+        async with first.session() as here, second.session() as there:
+            running = [await here.start(ask()) for _ in range(8)]
+            await until(lambda: worker.calls == 8)
+            queue = two.app.pools["test"].queue
+            await until(lambda: queue.slots == 0)
+            waiting = [await there.start(ask()) for _ in range(4)]
+            await until(lambda: queue.waiting == 4)
+            for turn in running[:4]:
+                before = worker.calls
+                await turn.cancel()
+                await until(lambda: worker.calls > before)  # noqa: B023 - waited for here
+            assert found == [*range(8), *[7] * 4]
+            await asyncio.gather(*(turn.cancel() for turn in (*running, *waiting)))
+
+
+async def test_two_routers_use_all_slots(chatml: Path) -> None:
+    """In the engine's own queue waits only what both send in the moment before they hear of each other."""
     worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.002, max_sequences=8)
-    async with pair(chatml, worker) as (one, two, _):
+    async with pair(chatml, worker, **PATIENT) as (one, two, _):
         key = await make_key(one)
         turns = [asyncio.create_task(outcome(router, key, 100)) for router in (one, two) for _ in range(40)]
         most = 0
         while not all(turn.done() for turn in turns):
-            load = worker.engine.load()
-            most = max(most, load.queued)
+            most = max(most, worker.engine.load().queued)
             await asyncio.sleep(0.005)
         assert {turn.result() for turn in turns} == {"ok"}
-        assert most <= 16, "what both send in the moment before they hear of each other"
+        assert most <= 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -14,7 +15,7 @@ from server.engine.base import Description, Finish, Load, Output, Timing
 from server.lanes import WINDOW, Frame, Lane, describe_end
 
 DESCRIPTION = Description("small", "scripted", "fast", 2048, 266, (2, 0), 8, 100, 32)
-LOAD = Load(1, 0, 99, 100, 32, 500)
+LOAD = Load(0, 0, 99, 100, 32, 500)
 
 
 def open_lane(*requests: int) -> Lane:
@@ -70,6 +71,22 @@ def test_without_news_a_frame_is_sent_only_as_a_heartbeat() -> None:
     beat = lane.take_frame(LOAD, even_if_empty=True)
     assert beat is not None
     assert (beat.sequence, beat.request) == (2, [])
+
+
+def test_what_others_have_is_news() -> None:
+    """A router hears of it when that changes, though it has nothing there itself; its own requests are told apart."""
+    lane = open_lane(1)
+    alone, joined = replace(LOAD, active=1), replace(LOAD, active=2, queued=3)
+    assert lane.take_frame(alone) is None
+    told = lane.take_frame(joined)
+    assert told is not None
+    assert (told.load, told.own) == (joined, 1)
+    assert lane.take_frame(joined) is None
+    lane.add(1, Output(101, [], Finish.LENGTH))
+    ended = lane.take_frame(replace(LOAD, active=4))
+    assert ended is not None
+    assert ended.own == 0
+    assert lane.take_frame(LOAD) is not None
 
 
 def test_an_end_carries_its_detail() -> None:

@@ -139,7 +139,7 @@ def test_a_lane_gets_frames_and_its_requests_only_their_end() -> None:
         assert call.next() == ({}, True)
         frame, final = lane.next()
         assert (frame["sequence"], frame["request"], frame["counts"], frame["output_ids"]) == ([2], [5], [1], [7])
-        assert (frame["finish"], len(frame["load"]), final) == ([Finish.LENGTH], 6, False)
+        assert (frame["finish"], len(frame["load"]), final) == ([Finish.LENGTH], 7, False)
     assert lane.error() == "the worker is stopping"
 
 

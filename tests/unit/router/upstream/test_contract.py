@@ -74,12 +74,12 @@ def read(frame: Frame) -> contract.Frame:
 @settings(deadline=None)
 @given(OUTPUTS)
 def test_the_router_reads_what_the_server_writes(outputs: dict[int, Output]) -> None:
-    """Each request's tokens, finish code and detail arrive, in order, with the frame's number and load."""
-    frame = Frame(7, LOAD)
+    """Each request's tokens, finish code and detail arrive, in order, with the frame's number, the load and the router's part in it."""
+    frame = Frame(7, LOAD, 2)
     for request, output in outputs.items():
         frame.add(request, output)
     received = read(frame)
-    assert (received.sequence, astuple(received.load)) == (7, astuple(LOAD))
+    assert (received.sequence, astuple(received.load)) == (7, (*astuple(LOAD), 2))
     assert [number for number, _ in received.entries] == list(outputs)
     for (_, delta), output in zip(received.entries, outputs.values(), strict=True):
         assert (list(delta.tokens), delta.finish.name) == (output.tokens, output.finish.name)
@@ -107,7 +107,7 @@ def test_a_worker_that_does_not_know_salts_is_described() -> None:
 
 def test_load_has_the_servers_order() -> None:
     """The figures travel without names."""
-    assert list(Load.__dataclass_fields__) == list(WorkerLoad.__dataclass_fields__)
+    assert [*Load.__dataclass_fields__, "own"] == list(WorkerLoad.__dataclass_fields__)
 
 
 def test_finish_codes_are_the_servers() -> None:
@@ -136,7 +136,7 @@ def test_kv_events_come_as_the_engine_tells_them() -> None:
 
 GOOD = {
     "sequence": struct.pack("<q", 1),
-    "load": struct.pack("<6q", *range(6)),
+    "load": struct.pack("<7q", *range(7)),
     "request": struct.pack("<2q", 1, 2),
     "counts": struct.pack("<2i", 1, 2),
     "output_ids": struct.pack("<3i", 1, 2, 3),
@@ -154,7 +154,7 @@ def respond(raw: dict[str, bytes]) -> triton.ModelInferResponse:
     ("name", "data"),
     [
         ("sequence", b""),
-        ("load", struct.pack("<7q", *range(7))),
+        ("load", struct.pack("<8q", *range(8))),
         ("request", struct.pack("<q", 1)),
         ("counts", struct.pack("<2i", 1, 1)),
         ("counts", struct.pack("<2i", 1, 3)),

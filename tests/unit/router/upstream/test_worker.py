@@ -85,6 +85,25 @@ async def test_kv_events_are_handed_on(chatml: Path) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_slots_are_those_that_others_leave(chatml: Path) -> None:
+    """By the worker's count: turns of this router that are on their way there do not pass for others' that are gone."""
+
+    async def play(requests: Requests) -> Responses:
+        yield greeting(chatml)
+        await next_generation(requests)
+        yield write_frame(Frame(2, replace(LOAD, active=3, queued=2), own=1))
+        async for _ in requests:
+            pass
+
+    async with run_raw_worker(play) as address, running(address) as worker:
+        await until(lambda: worker.up)
+        assert worker.description is not None
+        for _ in range(3):
+            worker.submit(ASKED, Taken())
+        await until(lambda: worker.load.active == 3)
+        assert (worker.running, worker.slots) == (3, worker.description.max_sequences - 4)
+
+
 async def test_a_silent_worker_is_known_before_it_is_given_up(chatml: Path) -> None:
     """Its lane is open and it counts as up; for how long it has said nothing shows, until it speaks again."""
     speak = asyncio.Event()

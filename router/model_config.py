@@ -41,7 +41,7 @@ class ModelConfig(Section):
     """A model that callers may name."""
 
     name: ModelName
-    path: Path
+    path: Folder
     """Folder with the tokenizer and chat template, in Hugging Face layout."""
     workers: tuple[str, ...] = ()
     """Triton gRPC addresses, host:port; or `discovery` tells them."""

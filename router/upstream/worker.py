@@ -48,6 +48,7 @@ class Worker:
         self._failures = 0
         self._was_up = False
         self._salts: set[str] = set()
+        self._trouble = ""
 
     @property
     def description(self) -> WorkerDescription | None:
@@ -95,7 +96,7 @@ class Worker:
             try:
                 await self._serve()
             except (LinkBroken, grpc.RpcError) as error:
-                log.warning("worker %s: %s", self.address, _describe(error))
+                self._note_trouble(_describe(error))
             except Exception as error:
                 log.error("worker %s: %s", self.address, describe_fault(error))
             await asyncio.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
@@ -120,6 +121,12 @@ class Worker:
             return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._owner)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
 
+    def _note_trouble(self, trouble: str) -> None:
+        """Says once what is wrong, as long as it stays so: a worker that is away is tried for again each second."""
+        if trouble != self._trouble:
+            log.warning("worker %s: %s", self.address, trouble)
+        self._trouble = trouble
+
     def _note_sharing(self, salt: str) -> None:
         """Says once that tenants share cached prefixes here: when a second one comes."""
         if len(self._salts) < 2 and self.description and not self.description.isolates_salts:
@@ -129,7 +136,7 @@ class Worker:
 
     def _take_change(self) -> None:
         if self.up and not self._was_up:
-            self._failures = 0
+            self._failures, self._trouble = 0, ""
             log.info("worker %s is up: %s", self.address, self.description)
         self._was_up = self.up
         self._on_change()

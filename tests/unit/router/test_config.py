@@ -32,6 +32,12 @@ def test_one_model_is_enough() -> None:
     assert config.telemetry.otlp_endpoint == ""
 
 
+def test_folders_may_be_below_the_home_folder() -> None:
+    """`~` is that, of a model too."""
+    config = read_config({"models": [{**MODEL, "path": "~/small"}], "store": {"folder": "~/store"}})
+    assert [config.models[0].path, config.store.folder] == [Path.home() / "small", Path.home() / "store"]
+
+
 def test_the_example_in_the_docstring_is_a_valid_file(tmp_path: Path) -> None:
     """What the module shows can be copied."""
     assert config_module.__doc__ is not None

@@ -26,13 +26,13 @@ COMMANDS = (*identity.COMMANDS, *terms.COMMANDS, *reports.COMMANDS, *workers.COM
 
 _AWAY = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
 _NOUNS = {
-    "tenant": "customers: add, list, disable, enable",
+    "tenant": "customers",
     "user": "people and programs of a tenant",
-    "key": "API keys: create, list, rotate, revoke, restrict",
+    "key": "API keys",
     "quota": "limits of use",
     "price": "what tokens cost",
     "usage": "what was used",
-    "worker": "workers: drain, resume; `tidegate workers` shows them",
+    "worker": "workers, as `tidegate workers` shows them",
 }
 
 
@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     _add_options(common)
     nouns = parser.add_subparsers(metavar="COMMAND", required=True)
-    groups = {noun: nouns.add_parser(noun, help=text, parents=[common], allow_abbrev=False) for noun, text in _NOUNS.items()}
+    groups = {noun: nouns.add_parser(noun, help=_tell_verbs(noun), parents=[common], allow_abbrev=False) for noun in _NOUNS}
     verbs = {noun: group.add_subparsers(metavar="VERB", required=True) for noun, group in groups.items()}
     for command in COMMANDS:
         noun, _, verb = command.name.partition(" ")
@@ -86,9 +86,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _tell_verbs(noun: str) -> str:
+    verbs = (command.name.partition(" ")[2] for command in COMMANDS if command.name.startswith(f"{noun} "))
+    return f"{_NOUNS[noun]}: {', '.join(verbs)}"
+
+
 def build_workers_parser() -> argparse.ArgumentParser:
     """The same options, for a command of its own."""
-    parser = argparse.ArgumentParser(prog="tidegate workers", description=workers.SHOW.run.__doc__, allow_abbrev=False)
+    form = argparse.RawDescriptionHelpFormatter
+    text, legend = workers.SHOW.run.__doc__, workers.LEGEND
+    parser = argparse.ArgumentParser("tidegate workers", description=text, epilog=legend, formatter_class=form, allow_abbrev=False)
     parser.set_defaults(prog=parser.prog)
     _add_options(parser)
     _add_arguments(parser, workers.SHOW)

@@ -70,6 +70,17 @@ _COLUMNS: tuple[Column, ...] = (
     ("OFF BLOCKS", lambda it: round(it.prefix_error, 1)),
 )
 
+LEGEND = """columns:
+  PHASE       serving, draining or absent (drained), leaving (no longer where workers are looked for)
+  STATE       up, down, or ejected: it kept failing, and gets no turns for a while but to try it
+  SILENT S    seconds since it last spoke; one of ours speaks about every second
+  TURNS       those that it runs, QUEUED wait in it, SLOTS run at once at most: of all routers
+  OURS        those of this router
+  KV BLOCKS   of its cache, that running turns use
+  PACE        how long its turns take, against what is usual for the model: 2 is twice as long
+  OFF BLOCKS  by how many blocks the router's guesses of what it has cached were off lately
+"""
+
 SHOW = Command("workers", show_workers, (WATCH,))
 COMMANDS = (
     Command("worker drain", drain_worker, (_ADDRESS,)),

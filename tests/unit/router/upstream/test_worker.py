@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from router.config import Timeouts
@@ -51,6 +53,21 @@ async def test_a_model_of_neither_kind_is_not_used(caplog: pytest.LogCaptureFixt
     async with FakeTriton(ModelConfig(name="tensorrt_llm"), answer_once).running() as address, running(address) as worker:
         await until(lambda: "neither Tidegate's nor TensorRT-LLM's" in caplog.text)
         assert not worker.up
+
+
+async def test_what_stays_wrong_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The worker is tried for again and again; the log is not filled with that."""
+    caplog.set_level(logging.WARNING)
+    tries: list[triton.ModelConfigRequest] = []
+
+    class Stranger(FakeTriton):
+        async def ModelConfig(self, request: triton.ModelConfigRequest, context: Any) -> triton.ModelConfigResponse:
+            tries.append(request)
+            return await super().ModelConfig(request, context)
+
+    async with Stranger(ModelConfig(name="tensorrt_llm"), answer_once).running() as address, running(address):
+        await until(lambda: len(tries) > 3)
+        assert len(caplog.messages) == 1
 
 
 async def test_an_address_may_change_its_kind(chatml: Path) -> None:

@@ -45,12 +45,15 @@ class TokenGuard:
         self._token_start = re.compile(f"(?={tokens}).", re.DOTALL)
         self._beginnings = frozenset(text[:end] for text in names for end in range(1, len(text)))
         self._ends = frozenset(text[start:] for text in names for start in range(1, len(text)))
+        self._edges = frozenset(edge for text in names for edge in (text[0], text[-1]))
         self._all = "\n".join(names)
         self._longest = max(map(len, names), default=0)
         self._plain_words = _PROTOCOL_WORDS.difference(names)
 
     def mark(self, conversation: Any) -> tuple[Any, str]:
-        """A JSON value with the marks in all its strings, and the character that was used for them."""
+        """A JSON value with the marks in all its strings, and the character that was used for them; none where nothing is to be marked."""
+        if not self._touches(conversation):
+            return conversation, ""
         written = json.dumps(conversation, ensure_ascii=False)
         mark = next((it for it in _MARKS if it not in written), None)
         if mark is not None:
@@ -60,7 +63,23 @@ class TokenGuard:
 
     def seal(self, rendered: str, mark: str) -> str:
         """The rendered text with the template's own tokens under their sealed names, and without marks."""
-        return self._token.sub(lambda found: self._names[found[0]], rendered).replace(mark, "")
+        sealed = self._token.sub(lambda found: self._names[found[0]], rendered)
+        return sealed.replace(mark, "") if mark else sealed
+
+    def _touches(self, value: Any) -> bool:
+        """Whether a string of a JSON value may need a mark, which few do."""
+        if isinstance(value, str):
+            return self._may_need_mark(value)
+        if isinstance(value, dict):
+            return any(self._touches(key) or self._touches(item) for key, item in value.items())
+        return isinstance(value, list | tuple) and any(map(self._touches, value))
+
+    def _may_need_mark(self, text: str) -> bool:
+        """A token in it has both its edges, one begun in it the first, one completed by it the last; else it may lie inside of one."""
+        if text in self._plain_words:
+            return False
+        core = text.strip()
+        return not self._edges.isdisjoint(text) or (0 < len(core) < self._longest and core in self._all)
 
     def _mark_text(self, text: str, mark: str) -> str:
         if text in self._plain_words or not self._names:
@@ -81,7 +100,7 @@ class TokenGuard:
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {change(key): _map_strings(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_map_strings(item, change) for item in value]

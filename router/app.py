@@ -49,6 +49,7 @@ from router.transport.kserve.service import SERVICE as KSERVE
 from router.transport.kserve.service import KServeService
 from router.transport.requests import ReadingInterceptor
 from router.transport.status import StatusInterceptor
+from router.transport.streams import Streams
 from router.transport.tls import server_credentials
 from router.upstream.link import Owner
 from router.upstream.worker import Worker
@@ -96,7 +97,8 @@ def build(config: Config) -> App:
     )
     redis = config.quota.redis.get_secret_value()
     exchange = RedisExchange(redis, lease_s=config.resume.lease_s) if redis else None
-    service = ChatService(pipeline, config.limits, config.timeouts, config.resume, metrics, exchange=exchange)
+    streams = Streams(pipeline, config.limits, config.timeouts, config.resume, metrics, exchange=exchange)
+    service = ChatService(pipeline, streams)
     kserve = KServeService(pipeline=pipeline, models=models, health=health, limits=config.limits, timeouts=config.timeouts, metrics=metrics)
     admin = build_admin(store.database, identity, terms, pools)
     http = HttpDoor(
@@ -106,9 +108,9 @@ def build(config: Config) -> App:
         authenticator=identity.authenticator,
         health=health,
         registry=registry,
-        metrics=metrics,
+        streams=streams,
     )
-    doors = (service, kserve, admin, http, health)
+    doors = (streams, service, kserve, admin, http, health)
     return App(config, pools, store, identity, terms, counting, ledger, exchange, *doors, provider, registry, executor)
 
 
@@ -137,6 +139,7 @@ class App:
     counting: Counting
     ledger: Ledger
     exchange: RedisExchange | None
+    streams: Streams
     service: ChatService
     kserve: KServeService
     admin: AdminService
@@ -171,7 +174,7 @@ class App:
                 await stack.enter_async_context(self.exchange)
             for pool in self.pools.values():
                 await stack.enter_async_context(pool.running())
-            stack.push_async_callback(_cancel, _start(self.service.watch_streams()))
+            stack.push_async_callback(_cancel, _start(self.streams.watch()))
             stack.push_async_callback(_cancel, _start(self.kserve.watch_streams()))
             await server.start()
             stack.push_async_callback(server.stop, 1.0)
@@ -190,7 +193,7 @@ class App:
 
     async def _drain(self) -> None:
         grace_s = self.config.timeouts.drain_s
-        await asyncio.gather(*(door.drain(grace_s) for door in (self.service, self.kserve, self.http)))
+        await asyncio.gather(*(door.drain(grace_s) for door in (self.streams, self.service, self.kserve, self.http)))
 
     def _build_server(self) -> tuple[grpc.aio.Server, int]:
         limits = self.config.limits

@@ -1,4 +1,4 @@
-"""One RPC of a Converse stream: its messages go to a session, the session's frames come out.
+"""One connection of a Converse stream, by whichever door: its messages go to a session, the session's frames come out.
 
 Most streams have one connection from begin to end. A connection whose first message asks for an earlier stream leaves the session that it
 was given, which nothing has happened to, for that stream's.
@@ -18,7 +18,7 @@ from router.model import Call
 from router.transport.exchange.journal import Owner
 from router.transport.requests import readable
 from router.transport.session import Session
-from router.transport.writer import Context, Writer
+from router.transport.writer import CallerLeft, Write, Writer
 
 log = logging.getLogger("tidegate.transport")
 
@@ -26,14 +26,14 @@ log = logging.getLogger("tidegate.transport")
 class Connection:
     """Reads and writes until the caller or the session ends."""
 
-    def __init__(self, context: Context, call: Call, owner: Owner, session: Session) -> None:
+    def __init__(self, write: Write, call: Call, owner: Owner, session: Session) -> None:
         """`owner` is who calls."""
         self.call = call
         self.owner = owner
         self.session = session
-        self.writer = Writer(context)
+        self.writer = Writer(write)
         self.has_ended = False
-        """Whether gRPC has taken all that was to be sent."""
+        """Whether all that was to be sent has been taken."""
         self._backlog: deque[ConverseResponse | bytes] = deque()
         self._reader: asyncio.Task[None] | None = None
 
@@ -65,7 +65,7 @@ class Connection:
         self._backlog.extend(frames)
         left.outbox.close()
 
-    def interrupt(self, error: TidegateError) -> None:
+    def interrupt(self, error: TidegateError | CallerLeft) -> None:
         """Ends the connection with an error at once, and lets no further message in."""
         if self._reader is not None:
             self._reader.cancel()
@@ -78,6 +78,8 @@ class Connection:
             async for request in requests:
                 await receive(self, readable(request))
             self.session.finish_input()
+        except CallerLeft as left:
+            self.interrupt(left)
         except TidegateError as error:
             self.session.fail(error)
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tidegate.v1.chat_service_pb2 import (
@@ -18,11 +18,8 @@ from tidegate.v1.chat_service_pb2 import (
 )
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceServicer
 
-from router.config import Limits, Resume, Timeouts
 from router.errors import draining
 from router.pipeline import Pipeline
-from router.telemetry import Metrics
-from router.transport.exchange.redis import RedisExchange
 from router.transport.outbox import Outbox
 from router.transport.requests import current_call, current_principal, read_prompt, read_turn, readable
 from router.transport.session import cancel_turn
@@ -34,31 +31,21 @@ from router.transport.writer import Context, Writer
 class ChatService(ChatServiceServicer):
     """The public service."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        limits: Limits,
-        timeouts: Timeouts,
-        resume: Resume,
-        metrics: Metrics,
-        *,
-        exchange: RedisExchange | None,
-    ) -> None:
-        """`exchange` is what this router shares streams with others by, which run beside it."""
+    def __init__(self, pipeline: Pipeline, streams: Streams) -> None:
         self._pipeline = pipeline
-        self._streams = Streams(pipeline, limits, timeouts, resume, metrics, exchange=exchange)
+        self._streams = streams
         self._single_turns: set[asyncio.Task[Any]] = set()
         self._draining = False
 
     async def Converse(self, request_iterator: AsyncIterator[ConverseRequest], context: Context) -> None:
         who = current_principal()
-        await self._streams.serve(request_iterator, context, (who.tenant, who.user))
+        await self._streams.serve(request_iterator, context.write, current_call(), (who.tenant, who.user))
 
     async def Stream(self, request: StreamRequest, context: Context) -> None:
         answer = Relay(Outbox(StreamResponse, current_call().request_id))
         async with self._single_turn(request, answer) as turn:
             turn.add_done_callback(lambda _: answer.outbox.close())
-            await Writer(context).send_all(answer.outbox)
+            await Writer(context.write).send_all(answer.outbox)
         answer.raise_failure()
 
     async def Complete(self, request: CompleteRequest, context: Context) -> CompleteResponse:
@@ -73,21 +60,12 @@ class ChatService(ChatServiceServicer):
         return CountTokensResponse(prompt_tokens=prompt, context_tokens=room)
 
     async def drain(self, grace_s: float) -> None:
-        """Takes no more turns, lets the running ones finish for `grace_s` seconds, then ends them as failed."""
+        """Takes no more single turns, lets the running ones finish for `grace_s` seconds, then ends them as failed."""
         self._draining = True
-        self._streams.announce_end(grace_s)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                while running := self._streams.tasks | self._single_turns:
-                    await asyncio.wait(running)
-        self._streams.cancel_turns(draining())
+        if self._single_turns:
+            await asyncio.wait(self._single_turns, timeout=grace_s)
         for turn in self._single_turns:
             cancel_turn(turn, draining())
-        await self._streams.close()
-
-    async def watch_streams(self) -> None:
-        """A task: sends heartbeats on quiet streams and ends those whose caller does not read."""
-        await self._streams.watch()
 
     @asynccontextmanager
     async def _single_turn(self, request: StreamRequest | CompleteRequest, answer: Relay | Collector) -> AsyncIterator[asyncio.Task[None]]:

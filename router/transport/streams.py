@@ -1,4 +1,4 @@
-"""All Converse streams of this router: those that have a connection, and those that wait for their caller to come back.
+"""All Converse streams of this router, whatever door they came by: those that have a connection, and those that wait for their caller.
 
 A stream whose setup has `resume_for` is kept: its frames are logged under their numbers (frame_log.py), and when its connection goes, for
 whatever reason but a fault of the caller's own, its session with all running turns stays for that time. What it has to say meanwhile waits
@@ -33,9 +33,8 @@ from router.transport.exchange.journal import Owner
 from router.transport.exchange.moves import Moves
 from router.transport.exchange.redis import RedisExchange
 from router.transport.frame_log import FrameLog
-from router.transport.requests import current_call
 from router.transport.session import Retention, Session
-from router.transport.writer import Context
+from router.transport.writer import Write
 
 _LEAVE_S = 1.0
 
@@ -66,16 +65,12 @@ class Streams:
         self._ending = asyncio.Event()
         self._is_closed = False
 
-    @property
-    def tasks(self) -> set[asyncio.Task[Any]]:
-        """What must end before all streams have."""
-        connected = {connection.writer.task for session, connection in self._connections.items() if session.setup is not None}
-        return connected | set(self._detached.values()) | (self._moves.tasks if self._moves else set())
+    async def serve(self, requests: AsyncIterator[ConverseRequest], write: Write, call: Call, owner: Owner) -> None:
+        """One connection, from its begin to its end; frames that are kept come to `write` serialised. Raises what it is to end with.
 
-    async def serve(self, requests: AsyncIterator[ConverseRequest], context: Context, owner: Owner) -> None:
-        """One connection, from its begin to its end. Raises what its RPC is to end with."""
-        call = current_call()
-        connection = Connection(context, call, owner, Session(call, self._pipeline, self._limits))
+        Requests end where the caller half-closes. That it is gone is told by cancelling this, or by CallerLeft from either side.
+        """
+        connection = Connection(write, call, owner, Session(call, self._pipeline, self._limits))
         self._connections[connection.session] = connection
         self._metrics.streams.inc()
         try:
@@ -84,26 +79,17 @@ class Streams:
             self._metrics.streams.dec()
             await self._leave(connection)
 
-    def announce_end(self, grace_s: float) -> None:
-        """The router is going: no new streams, and each ends when its running turns have. Until then it may be resumed."""
+    async def drain(self, grace_s: float) -> None:
+        """No new streams, and each ends when its running turns have, which fail after `grace_s` seconds. Until then it may be resumed."""
         self._ending.set()
         for session in [*self._connections, *self._detached]:
             session.announce_end(grace_s)
-
-    def cancel_turns(self, error: TidegateError) -> None:
-        """Ends every running turn as failed with `error`."""
-        for session in [*self._connections, *self._detached]:
-            session.cancel_turns(error)
-        if self._moves:
-            self._moves.cancel_turns(error)
-
-    async def close(self) -> None:
-        """Ends what has no connection: turns that were cancelled get a moment to leave the engine. No stream is kept any more."""
-        self._is_closed = True
-        if self._detached:
-            await asyncio.wait(self._detached.values(), timeout=_LEAVE_S)
-        if self._moves:
-            await self._moves.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while running := self._tasks:
+                    await asyncio.wait(running)
+        self._cancel_turns(draining())
+        await self._close()
 
     async def watch(self) -> None:
         """A task: sends heartbeats on quiet streams and ends connections whose caller does not read."""
@@ -134,6 +120,27 @@ class Streams:
         if session is not None:
             self._release(session)
         return session
+
+    @property
+    def _tasks(self) -> set[asyncio.Task[Any]]:
+        """What must end before all streams have."""
+        connected = {connection.writer.task for session, connection in self._connections.items() if session.setup is not None}
+        return connected | set(self._detached.values()) | (self._moves.tasks if self._moves else set())
+
+    def _cancel_turns(self, error: TidegateError) -> None:
+        """Ends every running turn as failed with `error`."""
+        for session in [*self._connections, *self._detached]:
+            session.cancel_turns(error)
+        if self._moves:
+            self._moves.cancel_turns(error)
+
+    async def _close(self) -> None:
+        """Turns that were cancelled get a moment to leave the engine, and to be told of. No stream is kept any more."""
+        self._is_closed = True
+        if tasks := self._tasks:
+            await asyncio.wait(tasks, timeout=_LEAVE_S)
+        if self._moves:
+            await self._moves.close()
 
     async def _receive(self, connection: Connection, request: ConverseRequest) -> None:
         session = connection.session

@@ -1,9 +1,10 @@
-"""The sending side of an RPC that answers with frames."""
+"""The sending side of a call that answers with frames, by whatever door it came."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import grpc
@@ -11,6 +12,13 @@ import grpc
 from router.errors import TidegateError
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+Write = Callable[[Any], Awaitable[None]]
+"""Sends one frame; returns when the connection takes another."""
+
+
+class CallerLeft(Exception):
+    """The connection is gone; there is nobody to answer."""
 
 
 class FrameSource(Protocol):
@@ -21,12 +29,12 @@ class FrameSource(Protocol):
 
 
 class Writer:
-    """Sends frames, one at a time, from the RPC's own task."""
+    """Sends frames, one at a time, from the call's own task."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, write: Write) -> None:
+        self._write = write
         self.task = _current_task()
-        self._fault: TidegateError | None = None
+        self._fault: TidegateError | CallerLeft | None = None
         self.writing = False
         self.changed = time.monotonic()
 
@@ -35,14 +43,14 @@ class Writer:
         try:
             while (frame := await source.take()) is not None:
                 self.writing, self.changed = True, time.monotonic()
-                await self._context.write(frame)
+                await self._write(frame)
                 self.writing, self.changed = False, time.monotonic()
         except asyncio.CancelledError:
             if self._fault is None or self.task.uncancel() > 0:
                 raise  # the caller is gone, maybe on top of an interruption
             raise self._fault from None
 
-    def interrupt(self, error: TidegateError) -> None:
+    def interrupt(self, error: TidegateError | CallerLeft) -> None:
         """Ends `send_all` with an error, in the middle of a write too."""
         self._fault = error
         self.task.cancel()

@@ -145,7 +145,7 @@ class Harness:
         await asyncio.sleep(0.05)  # so that what the caller does next finds the old router draining
 
     async def _stop(self, router: Router, stack: AsyncExitStack, grace_s: float) -> None:
-        await router.app.service.drain(grace_s)
+        await asyncio.gather(*(door.drain(grace_s) for door in (router.app.streams, router.app.service)))
         await stack.aclose()
 
     async def _replace_router(self) -> None:

@@ -241,7 +241,7 @@ async def test_a_stream_may_be_resumed_while_its_router_drains(chatml: Path) -> 
             await caller.read()
         caller.cut()
         await until(lambda: router.app.registry.get_sample_value("tidegate_detached_streams") == 1)
-        drain = asyncio.create_task(router.app.service.drain(5.0))
+        drain = asyncio.create_task(router.app.streams.drain(5.0))
         await asyncio.sleep(0.01)
         await late.connect(stub)
         assert await refusal_of(late.call) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
@@ -265,7 +265,7 @@ async def test_a_router_that_stops_ends_streams_that_wait(chatml: Path) -> None:
         for caller in (busy, idle):
             caller.cut()
         await until(lambda: router.app.registry.get_sample_value("tidegate_detached_streams") == 2)
-        drain = asyncio.create_task(router.app.service.drain(0.3))
+        drain = asyncio.create_task(router.app.streams.drain(0.3))
         await until(lambda: router.app.registry.get_sample_value("tidegate_detached_streams") == 1)
         assert worker.engine.cancelled == 0
         await drain

@@ -29,6 +29,7 @@ from router.text.decode import Decoder
 from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
 from router.transport.http.door import HttpDoor
+from router.transport.streams import Streams
 from router.upstream.link import Generation, OnTokens, Owner
 from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker as RouterWorker
@@ -96,6 +97,7 @@ def build_leaky(
         tracing=Tracing(app.provider),
         metrics=metrics,
     )
+    streams = Streams(broken, config.limits, config.timeouts, config.resume, metrics, exchange=None)
     http = HttpDoor(
         config=config,
         pipeline=broken,
@@ -103,10 +105,9 @@ def build_leaky(
         authenticator=app.identity.authenticator,
         health=app.health,
         registry=app.registry,
-        metrics=metrics,
+        streams=streams,
     )
-    service = ChatService(broken, config.limits, config.timeouts, config.resume, metrics, exchange=None)
-    return replace(app, pools={model.name: pool}, service=service, http=http)
+    return replace(app, pools={model.name: pool}, streams=streams, service=ChatService(broken, streams), http=http)
 
 
 @asynccontextmanager

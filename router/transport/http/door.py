@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from prometheus_client import CollectorRegistry
 
 from router.auth.authenticate import Authenticator
 from router.config import Config
 from router.models import Models
 from router.pipeline import Pipeline
-from router.telemetry import Metrics
 from router.transport.health import Health
 from router.transport.http.answers import Answers
 from router.transport.http.catalogue import Catalogue
@@ -20,6 +17,7 @@ from router.transport.http.routes import build_routes
 from router.transport.http.server import HttpServer
 from router.transport.http.socket import ConverseSocket
 from router.transport.http.turns import TurnRunner
+from router.transport.streams import Streams
 
 
 class HttpDoor:
@@ -34,16 +32,15 @@ class HttpDoor:
         authenticator: Authenticator,
         health: Health,
         registry: CollectorRegistry,
-        metrics: Metrics,
+        streams: Streams,
     ) -> None:
         gate = Gate(authenticator)
         self._turns = TurnRunner(pipeline)
-        self._socket = ConverseSocket(pipeline, gate, config, metrics)
         routes = build_routes(
             gate=gate,
             answers=Answers(self._turns, config),
             catalogue=Catalogue(models),
-            socket=self._socket,
+            socket=ConverseSocket(streams, gate, config.http.allowed_origins),
             probes=Probes(health, registry),
             allowed_origins=config.http.allowed_origins,
         )
@@ -59,8 +56,8 @@ class HttpDoor:
         return await self._server.start()
 
     async def drain(self, grace_s: float) -> None:
-        """Refuses new turns, lets the running ones finish for `grace_s` seconds, then ends them as failed."""
-        await asyncio.gather(self._turns.drain(grace_s), self._socket.drain(grace_s))
+        """Refuses new turns, lets the running ones finish for `grace_s` seconds, then ends them as failed. Streams drain by themselves."""
+        await self._turns.drain(grace_s)
 
     async def stop(self, grace_s: float) -> None:
         """Takes no more connections, lets answers under way finish for `grace_s` seconds, then cuts them."""

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from starlette.types import Receive, Scope, Send
 
 from router.errors import TidegateError, describe_fault, internal, protocol_violated
-from router.transport.http.exchange import CallerLeft, Exchange
+from router.transport.http.exchange import Exchange
+from router.transport.writer import CallerLeft
 
 Handler = Callable[[Exchange], Awaitable[None]]
 

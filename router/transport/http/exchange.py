@@ -13,14 +13,11 @@ from router.model import Credentials
 from router.transport.http.errors import Headers, headers_of, status_of, to_json
 from router.transport.http.tls import Peer
 from router.transport.requests import REQUEST_ID, describe_call
+from router.transport.writer import CallerLeft
 
 JSON = b"application/json"
 _UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 """For proxies: pass each piece on as it comes."""
-
-
-class CallerLeft(Exception):
-    """The connection is gone; there is nobody to answer."""
 
 
 class Connection(Protocol):

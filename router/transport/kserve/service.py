@@ -100,7 +100,7 @@ class KServeService(GRPCInferenceServiceServicer):  # type: ignore[misc]
     async def ModelStreamInfer(self, request_iterator: AsyncIterator[triton.ModelInferRequest], context: Context) -> None:
         self._turns.require_open()
         stream = InferStream(current_call(), self._turns, self._catalogue, self._limits)
-        writer = self._writers[stream] = Writer(context)
+        writer = self._writers[stream] = Writer(context.write)
         reader = asyncio.create_task(stream.read(request_iterator))
         self._metrics.streams.inc()
         try:

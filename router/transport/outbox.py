@@ -2,7 +2,8 @@
 
 Turns put events in from the lane's frame loop; the stream's writer takes the frame when gRPC has taken the last one. All that came in
 between leaves at once, so a slow caller gets fewer and larger frames, and consecutive text of a turn or tool call is joined: the memory
-of a caller that does not read is bounded by the tokens of its running turns. A frame is sealed well before gRPC's default limit of 4 MiB.
+of a caller that does not read is bounded by the tokens of its running turns. A frame is sealed well before gRPC's default limit of 4 MiB,
+and in JSON mostly before the 1 MiB that clients of WebSockets take.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from router.transport.status import to_status
 Frame = TypeVar("Frame", bound=ConverseResponse | StreamResponse)
 
 FRAME_CHARS = 256 * 1024
-"""A frame is sealed at this many characters (at most 4 bytes each), an event counting as 64: at most about 1 MiB."""
+"""A frame is sealed at this many characters (at most 4 bytes each), an event or a log probability counting as 64: at most about 1 MiB."""
 _EVENT_CHARS = 64
 
 _ANSWER = -1
@@ -61,6 +62,8 @@ class Outbox(Generic[Frame]):
             else:
                 self._open_texts.pop(turn, None)
                 _WRITERS[type(event)](self._add(turn), event, self._request_id)
+                if isinstance(event, Logprobs):
+                    self._chars += _EVENT_CHARS * len(event.tokens)
         if self._chars >= FRAME_CHARS:
             self._seal()
         self._news.set()

@@ -6,16 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from google.protobuf import json_format
 from tidegate import TidegateError
-from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Setup, StartTurn
 from tidegate.v1.event_pb2 import Event, FinishReason
 from tidegate.v1.turn_pb2 import TurnSpec
-from websockets.asyncio.client import connect as open_socket
 
 from router.transport.http.errors import code_of_reason
 from tests.bench.http import CHAT, connect
+from tests.bench.resuming import ResumingCaller
 from tests.bench.router import Router
+from tests.bench.wires import GRPC, SOCKET, Face
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +32,18 @@ class Outcome:
 Door = Callable[[Router, TurnSpec, Mapping[str, Any]], Awaitable[Outcome]]
 
 
-async def by_grpc(router: Router, spec: TurnSpec, body: Mapping[str, Any]) -> Outcome:
-    """A turn on a Converse stream."""
-    async with router.stub() as stub:
-        messages = (ConverseRequest(setup=Setup()), ConverseRequest(start=StartTurn(turn=1, spec=spec)))
-        frames = [frame async for frame in stub.Converse(iter(messages))]
-    return outcome_of([event for frame in frames for event in frame.events])
+def conversing(face: Face, *, cuts: bool = False) -> Door:
+    """A turn on a Converse stream; with `cuts` its connection is lost behind every frame, and the stream resumed."""
 
+    async def ask(router: Router, spec: TurnSpec, body: Mapping[str, Any]) -> Outcome:
+        caller = ResumingCaller(5 if cuts else 0)
+        async with face.at(router) as dial:
+            await caller.connect(dial)
+            turn = await caller.start(spec)
+            await (caller.read_with_cuts(turn, dial) if cuts else caller.read_until_ended(turn))
+        return outcome_of(caller.events)
 
-async def by_socket(router: Router, spec: TurnSpec, body: Mapping[str, Any]) -> Outcome:
-    """The same on a WebSocket."""
-    events: list[Event] = []
-    async with open_socket(f"ws://{router.http}/v1/converse", subprotocols=["tidegate.v1"]) as socket:
-        for message in (ConverseRequest(setup=Setup()), ConverseRequest(start=StartTurn(turn=1, spec=spec))):
-            await socket.send(json_format.MessageToJson(message))
-        while not any(event.WhichOneof("event") in ("finished", "failed") for event in events):
-            frame = json_format.Parse(await socket.recv(), ConverseResponse())
-            events += frame.events
-    return outcome_of(events)
+    return ask
 
 
 async def by_stream(router: Router, spec: TurnSpec, body: Mapping[str, Any]) -> Outcome:
@@ -81,7 +74,14 @@ async def by_whole(router: Router, spec: TurnSpec, body: Mapping[str, Any]) -> O
     )
 
 
-DOORS: dict[str, Door] = {"grpc": by_grpc, "websocket": by_socket, "sse": by_stream, "whole": by_whole}
+DOORS: dict[str, Door] = {
+    "grpc": conversing(GRPC),
+    "grpc resumed": conversing(GRPC, cuts=True),
+    "websocket": conversing(SOCKET),
+    "websocket resumed": conversing(SOCKET, cuts=True),
+    "sse": by_stream,
+    "whole": by_whole,
+}
 
 
 def outcome_of(events: list[Event]) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -133,3 +134,12 @@ async def connect(address: str, **options: Any) -> AsyncIterator[Caller]:
 def chat(text: str = "hi", **options: Any) -> dict[str, Any]:
     """A chat request's body."""
     return {"messages": [{"role": "user", "content": text}], **options}
+
+
+def small_window(address: str) -> socket.socket:
+    """A connection whose kernel buffers hold little."""
+    host, _, port = address.rpartition(":")
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    made.connect((host, int(port)))
+    return made

@@ -15,7 +15,6 @@ from typing import Any
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
-from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 
 PROGRAM = """
 import json, sys, uvloop
@@ -35,12 +34,6 @@ class RouterProcess:
     def send(self, number: signal.Signals) -> None:
         """Sends a signal."""
         self.process.send_signal(number)
-
-    @asynccontextmanager
-    async def stub(self) -> AsyncIterator[ChatServiceStub]:
-        """The bare generated stub."""
-        async with grpc.aio.insecure_channel(self.target) as channel:
-            yield ChatServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
 @asynccontextmanager

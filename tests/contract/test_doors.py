@@ -1,4 +1,4 @@
-"""The same turns through gRPC, WebSocket, server-sent events and whole answers: same text, usage, errors and requests to workers."""
+"""The same turns through gRPC, WebSocket, both resumed behind each frame, server-sent events and whole answers: the same comes of them."""
 
 from __future__ import annotations
 

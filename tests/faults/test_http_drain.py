@@ -7,12 +7,17 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+from tidegate import TidegateError
+from tidegate.v1.turn_pb2 import TurnSpec
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
 from tests.bench.http import chat, connect
+from tests.bench.resuming import ResumingCaller
 from tests.bench.waiting import until
-from tests.bench.whole import CANARY
+from tests.bench.whole import CANARY, ask
+from tests.bench.wires import SOCKET
 from tests.bench.worker import Wait, Worker
 from tests.faults.test_drain import run_stopping
 
@@ -56,7 +61,7 @@ async def test_answers_over_the_grace_fail_as_draining(chatml: Path) -> None:
 
 
 async def test_new_requests_are_sent_elsewhere_while_the_router_drains(chatml: Path) -> None:
-    """On new and on kept connections, for turns and sockets: 503 with Retry-After, and not ready; the process is alive meanwhile."""
+    """On new and on kept connections: 503 with Retry-After, and not ready; the process is alive. Sockets may come for old streams only."""
     worker = Worker(chatml, [Wait(0.4), "ok"])
     async with run_stopping(worker, drain_s=5.0) as stopping:
         address = stopping.router.http
@@ -71,9 +76,30 @@ async def test_new_requests_are_sent_elsewhere_while_the_router_drains(chatml: P
                     refused = await caller.ask(value=ASK)
                     assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (503, "draining", "1")
                 assert [(await kept.ask(path)).status for path in ("/readyz", "/healthz")] == [503, 200]
+            async with open_socket(f"ws://{address}/v1/converse") as socket:
+                await socket.send(json.dumps({"setup": {}}))
+                with pytest.raises(ConnectionClosed) as closed:
+                    await socket.recv()
+                assert closed.value.rcvd is not None
+                assert (closed.value.rcvd.code, closed.value.rcvd.reason.partition(":")[0]) == (4014, "DRAINING")
             assert (await running.finish()).status == 200
         await stop
     assert worker.calls == 1
+
+
+async def test_turns_on_sockets_over_the_grace_fail_as_draining(chatml: Path) -> None:
+    """They end as failed with the reason, and only then is the socket closed as going away."""
+    worker = Worker(chatml, [Wait(1000)])
+    async with run_stopping(worker, drain_s=0.1) as stopping, SOCKET.at(stopping.router) as dial:
+        caller = ResumingCaller(0)
+        await caller.connect(dial)
+        turn = await caller.start(TurnSpec(messages=[ask()]))
+        await until(lambda: worker.calls == 1)
+        stop = stopping.begin_stop()
+        await caller.read_until_ended(turn)
+        assert TidegateError(caller.ended[turn].failed.status).reason == "DRAINING"
+        assert not await caller.read()
+        await stop
 
 
 async def test_sockets_are_told_and_end(chatml: Path) -> None:

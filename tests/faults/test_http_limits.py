@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from tests.bench.http import Caller, chat, connect
+from tests.bench.http import Caller, chat, connect, small_window
 from tests.bench.router import Router
 from tests.bench.waiting import until
 from tests.bench.whole import CANARY, is_idle, run_bench
@@ -111,15 +111,6 @@ async def test_a_caller_that_does_not_read_loses_its_connection(chatml: Path) ->
             assert (response.text, response.is_done) == ("b" * 100, True)
             await until(lambda: is_idle(router, worker), within_s=5.0)
             await until(lambda: is_cut(unread), within_s=5.0)
-
-
-def small_window(address: str) -> socket.socket:
-    """A connection whose kernel buffers hold little."""
-    host, _, port = address.rpartition(":")
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    made.connect((host, int(port)))
-    return made
 
 
 def whole_request(value: Any) -> bytes:

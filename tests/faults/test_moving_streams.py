@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import cycle
 from pathlib import Path
 
 import grpc
@@ -21,11 +20,12 @@ from tidegate.v1.turn_pb2 import Tool, ToolCall, TurnSpec
 from tests.bench.cutting import digest, digests, talk_through_cuts
 from tests.bench.pair import pair, run_site
 from tests.bench.proxy import Proxy
-from tests.bench.resuming import ResumingCaller, end_of
+from tests.bench.resuming import ResumingCaller
 from tests.bench.router import Router
 from tests.bench.tenants import bearer, make_key
 from tests.bench.waiting import until
 from tests.bench.whole import ask, is_idle
+from tests.bench.wires import GRPC, Face, dialling_grpc, end_of, on_both_faces
 from tests.bench.worker import Stall, Wait, Worker
 from tests.unit.router.quota.redis_server import RedisServer
 
@@ -37,20 +37,14 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
 ENDLESS = TurnSpec(messages=[ask()], max_output_tokens=2000)
 
 
-async def test_a_stream_moves_behind_every_frame(chatml: Path) -> None:
+@on_both_faces
+async def test_a_stream_moves_behind_every_frame(chatml: Path, face: Face) -> None:
     """After each frame its caller comes back to the other router: the text comes whole and once, from one run of the turn."""
     worker = Worker(chatml, [*PIECES, Stall(0.1), *PIECES], step_s=0.005)
-    async with pair(chatml, worker, resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
-        caller, stubs = ResumingCaller(5), cycle((first, second))
-        await caller.connect(next(stubs))
-        await caller.start(TurnSpec(messages=[ask()], max_output_tokens=120))
-        while 1 not in caller.ended:
-            last = caller.sequence
-            while caller.sequence == last:
-                await caller.read()
-            if 1 not in caller.ended:
-                caller.cut()
-                await caller.connect(next(stubs))
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), face.at(one) as first, face.at(two) as second:
+        caller = ResumingCaller(5)
+        await caller.connect(first)
+        await caller.read_with_cuts(await caller.start(TurnSpec(messages=[ask()], max_output_tokens=120)), second, first)
         caller.cut()
         assert caller.texts[1] == "".join(PIECES) * 2
         assert worker.calls == 1
@@ -58,13 +52,15 @@ async def test_a_stream_moves_behind_every_frame(chatml: Path) -> None:
         await until(lambda: is_idle(one, worker) and is_idle(two))
 
 
+@on_both_faces
 @pytest.mark.slow
-async def test_a_stream_survives_cuts_and_moves(chatml: Path) -> None:
+async def test_a_stream_survives_cuts_and_moves(chatml: Path, face: Face) -> None:
     """The wire is cut at a hundred random points, and each time the caller comes back to the other router."""
     worker = Worker(chatml, ANSWER, step_s=0.0)
     async with pair(chatml, worker, resume=KEEP) as (one, two, _):
-        async with Proxy(one.target).running() as first, Proxy(two.target).running() as second:
-            caller = await talk_through_cuts([first, second], 100, TurnSpec(messages=[ask()], max_output_tokens=2040))
+        at_one, at_two = face.address_of(one), face.address_of(two)
+        async with Proxy(at_one).running() as first, Proxy(at_two).running() as second:
+            caller = await talk_through_cuts(face, [first, second], 100, TurnSpec(messages=[ask()], max_output_tokens=2040))
         await until(lambda: is_idle(one, worker) and is_idle(two))
         assert worker.calls == len(caller.starts)
     assert digests(caller) == {digest("".join(ANSWER))}
@@ -74,13 +70,13 @@ async def test_a_stream_survives_cuts_and_moves(chatml: Path) -> None:
 async def away_from_home(worker: Worker, one: Router, two: Router, spec: TurnSpec) -> AsyncIterator[ResumingCaller]:
     """A caller whose turn runs at the first router, and who has come to the second."""
     caller = ResumingCaller(5)
-    async with one.stub() as stub:
-        await caller.connect(stub)
+    async with dialling_grpc(one.target) as dial:
+        await caller.connect(dial)
         await caller.start(spec)
         while not caller.texts[1]:
             await caller.read()
-    async with two.stub() as stub:
-        await caller.connect(stub)
+    async with dialling_grpc(two.target) as dial:
+        await caller.connect(dial)
         await caller.read()
         yield caller
         caller.cut()
@@ -127,10 +123,10 @@ async def until_forgotten(redis: RedisServer) -> None:
 
 async def test_streams_that_have_come_and_ended_make_room_too(chatml: Path) -> None:
     """As many as it takes: they were taken in beyond the bound on streams."""
-    async with pair(chatml, Worker(chatml), resume={"max_streams": 1}) as (one, two, _), one.stub() as first, two.stub() as second:
+    async with pair(chatml, Worker(chatml), resume={"max_streams": 1}) as (one, two, _), GRPC.at(one) as first, GRPC.at(two) as second:
         here, moved, new = (ResumingCaller(5) for _ in range(3))
-        for caller, stub in ((here, second), (moved, first), (moved, second)):
-            await caller.connect(stub)
+        for caller, dial in ((here, second), (moved, first), (moved, second)):
+            await caller.connect(dial)
             await caller.read()
             await caller.half_close()
             assert not await caller.read()
@@ -148,7 +144,7 @@ async def test_a_turn_that_waits_for_results_does_not_move(chatml: Path, ended_a
     said = [CALL] if ended_at == "home" else ["a", Stall(0.3), CALL]
     worker = Worker(chatml, lambda _: said if worker.calls == 1 else ["It is so."])
     asked = TurnSpec(messages=[ask()], tools=[Tool(name="look")])
-    async with pair(chatml, worker, resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), GRPC.at(one) as first, GRPC.at(two) as second:
         caller = ResumingCaller(5)
         await caller.connect(first)
         turn = await caller.start(asked)
@@ -171,29 +167,30 @@ async def test_a_turn_that_waits_for_results_does_not_move(chatml: Path, ended_a
 
 async def test_redis_forgets_a_stream_whose_caller_took_its_leave(chatml: Path) -> None:
     """At once, and no router finds it any more."""
-    async with pair(chatml, Worker(chatml), resume=KEEP) as (one, two, redis), one.stub() as first, two.stub() as second:
+    async with pair(chatml, Worker(chatml), resume=KEEP) as (one, two, redis), GRPC.at(one) as first, GRPC.at(two) as second:
         caller = ResumingCaller(5)
         await caller.connect(first)
         await caller.read_until_ended(await caller.start(SPEC))
         await caller.send(ConverseRequest(leave=Leave()))
         await until_forgotten(redis)
         await caller.connect(second)
-        error = await end_of(caller.call)
+        error = await end_of(caller.wire)
         assert error is not None
         assert error.reason == "STREAM_UNKNOWN"
 
 
+@on_both_faces
 @pytest.mark.slow
-async def test_the_old_connection_ends_when_its_stream_moves(chatml: Path) -> None:
+async def test_the_old_connection_ends_when_its_stream_moves(chatml: Path, face: Face) -> None:
     """The router that is left had not noticed that the caller was gone."""
     worker = Worker(chatml, lambda _: ["a"] * 2000)
-    async with pair(chatml, worker, resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), face.at(one) as first, face.at(two) as second:
         caller = ResumingCaller(5)
         await caller.connect(first)
         await caller.start(ENDLESS)
         while not caller.texts[1]:
             await caller.read()
-        old = caller.call
+        old = caller.wire
         await caller.connect(second)
         error = await end_of(old)
         assert error is not None
@@ -205,19 +202,20 @@ async def test_the_old_connection_ends_when_its_stream_moves(chatml: Path) -> No
         caller.cut()
 
 
+@on_both_faces
 @pytest.mark.slow
-async def test_a_router_that_stops_leaves_what_was_missed(chatml: Path) -> None:
+async def test_a_router_that_stops_leaves_what_was_missed(chatml: Path, face: Face) -> None:
     """The caller is lost, the turn ends during the drain, the router goes: another one gives the whole answer."""
     worker, caller = Worker(chatml, PIECES, step_s=0.005), ResumingCaller(5)
     async with run_site(chatml, worker, resume=KEEP) as site, site.router("two") as two:
-        async with site.router("one") as one, one.stub() as stub:
-            await caller.connect(stub)
+        async with site.router("one") as one, face.at(one) as dial:
+            await caller.connect(dial)
             await caller.start(SPEC)
             while not caller.texts[1]:
                 await caller.read()
             caller.cut()
-        async with two.stub() as stub:
-            await caller.connect(stub)
+        async with face.at(two) as dial:
+            await caller.connect(dial)
             await caller.read_until_ended(1)
             caller.cut()
     assert caller.texts[1] == "".join(PIECES)
@@ -233,14 +231,14 @@ async def test_a_router_that_is_gone_leaves_what_it_logged(chatml: Path, end: si
     worker = Worker(chatml, lambda request: PIECES if request.max_new_tokens == 60 else ["a", Wait(1000)])
     caller = ResumingCaller(5)
     async with run_site(chatml, worker, resume=KEEP) as site, site.router("two") as two, site.process("one") as one:
-        async with one.stub() as stub:
-            await caller.connect(stub)
+        async with dialling_grpc(one.target) as dial:
+            await caller.connect(dial)
             await caller.read()
             whole, cut = await caller.start(SPEC), await caller.start(ENDLESS)
             await until(lambda: worker.calls == 2)
             await asyncio.sleep(0.3)  # its log is behind
             one.send(end)
-            async with two.stub() as other:
+            async with dialling_grpc(two.target) as other:
                 await caller.connect(other)
                 await caller.read_until_ended(whole, cut)
                 new = await caller.start(SPEC)
@@ -258,7 +256,7 @@ async def test_a_router_that_is_gone_leaves_what_it_logged(chatml: Path, end: si
 async def test_a_stream_survives_a_redis_that_forgets(chatml: Path) -> None:
     """It goes on at home as if nothing were, is written again, and can move then."""
     worker = Worker(chatml, ["a"] * 1000)
-    async with pair(chatml, worker, resume=KEEP) as (one, two, redis), one.stub() as first, two.stub() as second:
+    async with pair(chatml, worker, resume=KEEP) as (one, two, redis), GRPC.at(one) as first, GRPC.at(two) as second:
         caller = ResumingCaller(5)
         await caller.connect(first)
         await caller.start(ENDLESS)
@@ -288,7 +286,7 @@ async def until_known(redis: RedisServer) -> None:
 async def test_without_redis_a_stream_stays_at_home(chatml: Path) -> None:
     """There it is resumed as ever, and new ones are served; another router says that it cannot know."""
     worker = Worker(chatml, ["a"] * 1000)
-    async with pair(chatml, worker, resume=KEEP, redis_away="share") as (one, two, redis), one.stub() as first, two.stub() as second:
+    async with pair(chatml, worker, resume=KEEP, redis_away="share") as (one, two, redis), GRPC.at(one) as first, GRPC.at(two) as second:
         caller, stray = ResumingCaller(5), ResumingCaller(5)
         await caller.connect(first)
         await caller.start(ENDLESS)
@@ -298,7 +296,7 @@ async def test_without_redis_a_stream_stays_at_home(chatml: Path) -> None:
         caller.cut()
         stray.ready = caller.ready
         await stray.connect(second)
-        error = await end_of(stray.call)
+        error = await end_of(stray.wire)
         assert error is not None
         assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "RESUME_UNAVAILABLE")
         await caller.connect(first)
@@ -311,13 +309,13 @@ async def test_without_redis_a_stream_stays_at_home(chatml: Path) -> None:
 @pytest.mark.slow
 async def test_nobody_else_has_a_stream_move(chatml: Path) -> None:
     """Another user that knows the id is told that there is no such stream, and it does not move."""
-    async with pair(chatml, Worker(chatml), resume=KEEP) as (one, two, _), one.stub() as first, two.stub() as second:
+    async with pair(chatml, Worker(chatml), resume=KEEP) as (one, two, _), GRPC.at(one) as first, GRPC.at(two) as second:
         caller, thief = ResumingCaller(5), ResumingCaller(5)
-        await caller.connect(first, metadata=bearer(await make_key(one, "acme", "ann")))
+        await caller.connect(first, bearer(await make_key(one, "acme", "ann")))
         await caller.read()
         thief.ready = caller.ready
-        await thief.connect(second, metadata=bearer(await make_key(two, "globex", "ann")))
-        error = await end_of(thief.call)
+        await thief.connect(second, bearer(await make_key(two, "globex", "ann")))
+        error = await end_of(thief.wire)
         assert error is not None
         assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "STREAM_UNKNOWN")
         await caller.read_until_ended(await caller.start(SPEC))

@@ -82,7 +82,8 @@ async def _read(websocket: WebSocket) -> AsyncIterator[ConverseRequest]:
 
 async def _write(websocket: WebSocket, frame: ConverseResponse | bytes) -> None:
     """Sends a frame. Raises CallerLeft."""
-    text = json_format.MessageToJson(ConverseResponse.FromString(frame) if isinstance(frame, bytes) else frame, indent=None)
+    message = ConverseResponse.FromString(frame) if isinstance(frame, bytes) else frame
+    text = json_format.MessageToJson(message, indent=None, ensure_ascii=False)
     try:
         await websocket.send_text(text)
     except (WebSocketDisconnect, RuntimeError):  # the second when uvicorn has closed it, having found it dead

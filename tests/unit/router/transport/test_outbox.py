@@ -6,13 +6,14 @@ import asyncio
 from collections import defaultdict
 
 import pytest
+from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidegate.v1 import event_pb2 as pb
 from tidegate.v1.chat_service_pb2 import ConverseResponse, StreamResponse
 
 from router.errors import worker_lost
-from router.model import Failed, Finished, FinishReason, Started, TextDelta, Usage
+from router.model import Failed, Finished, FinishReason, Logprobs, Started, TextDelta, TokenLogprob, Usage
 from router.tools import ToolCallDelta
 from router.transport.outbox import FINISH_REASONS, STREAM, Outbox, seconds
 from router.transport.status import to_status
@@ -193,3 +194,16 @@ async def test_frames_stay_below_the_default_limit_of_clients() -> None:
     events = [event for frame in frames for event in frame.events if event.turn == 1]
     assert "".join(event.text_delta.text for event in events) == "".join(f"{piece:04}" + "€" * 300 for piece in range(2000))
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_frames_of_log_probabilities_stay_below_the_default_limit_of_websockets() -> None:
+    """However many tokens an event tells of, the frame is under 1 MiB in JSON."""
+    outbox = Outbox(ConverseResponse, "id")
+    for _ in range(400):
+        outbox.put(1, [Logprobs([TokenLogprob(100_000, b"token", -12.345678)] * 50)])
+    outbox.close()
+    sizes = []
+    while (frame := await outbox.take()) is not None:
+        sizes.append(len(json_format.MessageToJson(frame, indent=None)))
+    assert len(sizes) > 1
+    assert max(sizes) < 1024 * 1024

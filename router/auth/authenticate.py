@@ -85,7 +85,7 @@ def read_bearer(values: list[str | bytes]) -> str:
     """The credential of the only `authorization` header. Raises CallerError UNAUTHENTICATED when it is not one of a sane form."""
     if len(values) != 1 or not isinstance(values[0], str) or len(values[0]) > _MAX_CHARS or not values[0].isascii():
         raise unauthenticated()
-    header = values[0]
+    header = values[0].strip()  # gRPC, unlike HTTP, leaves what a client such as perf_analyzer writes behind the colon
     credential = header[len(_SCHEME) :]
     if header[: len(_SCHEME)].lower() != _SCHEME or not credential or any(mark.isspace() for mark in credential):
         raise unauthenticated()

@@ -77,6 +77,9 @@ GOOD: dict[str, Case] = {
     "newer name of length": Case(*asking(max_output_tokens=3, body={"max_completion_tokens": 3, "max_tokens": 4}), "hel", "length"),
     "stop": Case(*asking(stop=["ll"]), "he"),
     "stop as a text": Case(*asking(stop=["ll"], body={"stop": "ll"}), "he"),
+    "not before length": Case(
+        *asking(max_output_tokens=9, min_output_tokens=9, body={"max_tokens": 20, "max_completion_tokens": 9, "ignore_eos": True})
+    ),
     "no stop": Case(*asking(body={"stop": None})),
     "held back": Case(*asking(stop=["DEF"]), "AB D", script=["AB D"]),
     "sampling": Case(*asking(sampling=Sampling(**SAMPLING), body=SAMPLING)),

@@ -18,6 +18,7 @@ from tests.bench.kserve import (
     ids_of,
     parameters_of,
     stream,
+    text_of,
     text_request,
     tokens_request,
     triton_client,
@@ -39,6 +40,14 @@ async def test_every_request_is_metered(chatml: Path) -> None:
         told = await entries(router, "acme")
     assert [(entry.model_served, entry.user, entry.completion_tokens, entry.finish) for entry in told] == [("test", "ann", 5, "stop")] * 3
     assert sorted(entry.prompt_tokens for entry in told) == [2, 3, 3]
+
+
+async def test_a_key_may_stand_behind_a_space(chatml: Path) -> None:
+    """perf_analyzer and genai-perf send a header `authorization: Bearer …` with what is behind the colon as it was written."""
+    async with run_bench(chatml, Worker(chatml, ["ok"]), auth={}) as router, triton_client(router.target) as client:
+        headers = {"authorization": f" Bearer {await make_key(router)}"}
+        assert (await client.get_model_metadata("ensemble", headers=headers)).name == "ensemble"
+        assert text_of(await stream(client, text_request("hi", 16, {"stream": ("BOOL", [[True]])}), headers=headers)) == "ok"
 
 
 async def test_quotas_are_the_callers(chatml: Path) -> None:

@@ -177,6 +177,12 @@ async def test_errors_are_the_clients_own(chatml: Path) -> None:
             with pytest.raises(openai.BadRequestError) as typo:
                 await client.chat.completions.create(model="test", messages=HI, extra_body={"max_token": 8})
             assert typo.value.param == "max_token"
+            with pytest.raises(openai.BadRequestError) as chat_tops:
+                await client.chat.completions.create(model="test", messages=HI, logprobs=True, top_logprobs=3)
+            with pytest.raises(openai.BadRequestError) as plain_tops:
+                await client.completions.create(model="test", prompt="a", logprobs=3)
+            refused = [(it.value.code, it.value.param) for it in (chat_tops, plain_tops)]
+            assert refused == [("option_unsupported", "top_logprobs"), ("option_unsupported", "logprobs")]
             with pytest.raises(openai.BadRequestError) as long:
                 await client.chat.completions.create(model="test", messages=[{"role": "user", "content": "x" * 3000}], stream=True)
             assert long.value.code == "context_length_exceeded"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from router.errors import Violation, field_invalid
+from router.errors import Violation, field_invalid, option_unsupported
 from router.model import Guide, GuideKind, Message, Role, TurnRequest
 from router.transport.http.fields import CompletionFields, Fields, shape_of, write_json_text
 from router.transport.http.tool_fields import CallFields, Choice, ToolFields, read_choice
@@ -82,7 +82,7 @@ class ChatRequest(CompletionFields):
     messages: list[ChatMessage]
     max_completion_tokens: int | None = Field(default=None, ge=1, description="Most tokens of an answer; goes before max_tokens.")
     logprobs: bool = Field(default=False, description="Whether to send the log probability of each token of the answer.")
-    top_logprobs: int = Field(default=0, ge=0, le=0, description="Alternatives are not served: must be 0.")
+    top_logprobs: int = Field(default=0, ge=0, le=20, description="Not served above 0: workers tell of the chosen token only.")
     response_format: ResponseFormat = ResponseFormat(type="text")
     tools: list[ToolFields] = Field(default_factory=list, description="Functions that the model may call.")
     tool_choice: Choice = Field(default="auto", description="Whether it calls one, or the one that it must call.")
@@ -96,11 +96,16 @@ class ChatRequest(CompletionFields):
         """Answers that the request asks for."""
         return self.n
 
+    @property
+    def most_tokens(self) -> int | None:
+        """Most tokens of an answer, by whichever name."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
     def turns(self) -> list[TurnRequest]:
-        """One for each answer. Raises CallerError FIELD_INVALID."""
+        """One for each answer. Raises CallerError FIELD_INVALID and OPTION_UNSUPPORTED."""
+        if self.top_logprobs:
+            raise option_unsupported("top_logprobs", "only 0 is served; workers tell of the chosen token only")
         options = self.turn_options()
-        if self.max_completion_tokens is not None:
-            options["max_output_tokens"] = self.max_completion_tokens
         options["messages"] = [it.message() for it in self.messages]
         options["guide"] = self.response_format.guide()
         options["logprobs"] = self.logprobs

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from router.errors import option_unsupported
 from router.model import TurnRequest
 from router.transport.http.fields import CompletionFields, Texts
 
@@ -15,7 +16,10 @@ class CompletionRequest(CompletionFields):
 
     prompt: Texts = Field(description="One text or several; token ids are not taken.")
     logprobs: int | None = Field(
-        default=None, ge=0, le=0, description="0 sends the log probability of each token; alternatives are not served."
+        default=None,
+        ge=0,
+        le=5,
+        description="0 sends each token's log probability. Not served above 0: workers tell of the chosen one only.",
     )
     echo: Literal[False] = Field(default=False, description="Not served.")
     best_of: Literal[1] = Field(default=1, description="Not served: must be 1.")
@@ -31,7 +35,9 @@ class CompletionRequest(CompletionFields):
         return self.n * len(self.prompts)
 
     def turns(self) -> list[TurnRequest]:
-        """One for each answer; those of a prompt are neighbours."""
+        """One for each answer; those of a prompt are neighbours. Raises CallerError FIELD_INVALID and OPTION_UNSUPPORTED."""
+        if self.logprobs:
+            raise option_unsupported("logprobs", "only 0 is served; workers tell of the chosen token only")
         options, samplings, logprobs = self.turn_options(), self.samplings(), self.logprobs is not None
         return [
             TurnRequest(**options, messages=(), text=prompt, logprobs=logprobs, sampling=sampling)

@@ -67,6 +67,7 @@ class CompletionFields(Fields):
     n: int = Field(default=1, ge=1, description="Answers wanted. Each is a turn of its own and is counted as one.")
     max_tokens: int | None = Field(default=None, ge=1, description="Most tokens of an answer.")
     min_tokens: int | None = Field(default=None, ge=0, description="Fewest tokens before the model may end an answer.")
+    ignore_eos: bool = Field(default=False, description="For load tools: the model may not end an answer before the most tokens.")
     stop: Texts | None = Field(default=None, description="Texts that end the answer and are not part of it.")
     seed: int | None = Field(default=None, ge=0, lt=2**64, description="The answer with index i is made with seed + i.")
     temperature: float | None = Field(default=None, description="0 is greedy. If no sampling option at all is given, greedy too.")
@@ -91,12 +92,19 @@ class CompletionFields(Fields):
         first = Sampling(**{name: getattr(self, name) for name in Sampling.__dataclass_fields__})
         return [first if first.seed is None else replace(first, seed=(first.seed + at) % 2**64) for at in range(self.n)]
 
+    @property
+    def most_tokens(self) -> int | None:
+        """Most tokens of an answer, by whichever name."""
+        return self.max_tokens
+
     def turn_options(self) -> dict[str, Any]:
-        """What every turn of the request has, as fields of TurnRequest."""
+        """What every turn of the request has, as fields of TurnRequest. Raises CallerError FIELD_INVALID."""
+        if self.ignore_eos and self.most_tokens is None:
+            raise field_invalid(Violation("ignore_eos", "needs max_tokens"))
         return {
             "model": self.model,
-            "max_output_tokens": self.max_tokens,
-            "min_output_tokens": self.min_tokens,
+            "max_output_tokens": self.most_tokens,
+            "min_output_tokens": self.most_tokens if self.ignore_eos else self.min_tokens,
             "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             "priority": Priority(self.priority),
             "max_wait_s": self.max_wait_s,

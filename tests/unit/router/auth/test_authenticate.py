@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import pytest
 
@@ -55,6 +56,15 @@ def test_a_certificate_of_two_services_is_neither() -> None:
     services = ServiceCertificates({"a.example": ANN, "b.example": Principal("b", "b", frozenset())})
     assert services.identify({"transport_security_type": [b"ssl"], "peer_dns": [b"a.example", b"b.example"]}) is None
     assert services.identify({"transport_security_type": [b"ssl"], "peer_dns": [b"a.example", b"c.example"]}) == ANN
+
+
+@pytest.mark.parametrize(("pattern", "good"), [(" Bearer {} ", True), ("\tbearer {}", True), ("Bearer  {}", False), ("Bearer {} x", False)])
+async def test_space_around_a_header_counts_for_nothing(pattern: str, good: bool) -> None:
+    """HTTP's servers drop it before, gRPC does not; inside the header it is an error."""
+    gate = await build_gate()
+    key = gate.keys.add()
+    with nullcontext() if good else pytest.raises(CallerError):
+        await gate.authenticator.identify([("authorization", pattern.format(key.text))], {})
 
 
 async def test_callers_without_credentials_may_be_let_in() -> None:

@@ -156,7 +156,8 @@ def test_messages() -> None:
         ),
         ({"messages": HI, "max_token": 8}, {"max_token": "is no option of this router"}),
         ({"messages": HI, "functions": [{}]}, {"functions": "is no option of this router"}),
-        ({"messages": HI, "top_logprobs": 2}, {"top_logprobs": "must be less than or equal to 0"}),
+        ({"messages": HI, "top_logprobs": 21}, {"top_logprobs": "must be less than or equal to 20"}),
+        ({"messages": HI, "ignore_eos": True}, {"ignore_eos": "needs max_tokens"}),
         ({"messages": HI, "logit_bias": {"1": 1}}, {"logit_bias": "has too many entries"}),
         ({"messages": HI, "store": True}, {"store": "must be False"}),
         ({"messages": HI, "n": True}, {"n": "must be a valid integer"}),
@@ -240,7 +241,7 @@ def test_plain_completions() -> None:
         ({"prompt": [[1, 2]]}, "prompt[0]"),
         ({"prompt": "a", "echo": True}, "echo"),
         ({"prompt": "a", "best_of": 2}, "best_of"),
-        ({"prompt": "a", "logprobs": 5}, "logprobs"),
+        ({"prompt": "a", "logprobs": 6}, "logprobs"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
         ({"prompt": "a", "messages": HI}, "messages"),
     ],
@@ -248,3 +249,17 @@ def test_plain_completions() -> None:
 def test_what_plain_completions_refuse(value: Any, fault: str) -> None:
     """With the field's path."""
     assert fault in faults_of(CompletionRequest, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "field"),
+    [
+        (ChatRequest, {"messages": HI, "logprobs": True, "top_logprobs": 2}, "top_logprobs"),
+        (CompletionRequest, {"prompt": "a", "logprobs": 5}, "logprobs"),
+    ],
+)
+def test_alternatives_to_a_token_are_not_served(kind: Any, value: Any, field: str) -> None:
+    """They are an option of the API, in its range; the refusal says that workers have none."""
+    with pytest.raises(CallerError, match="chosen token only") as caught:
+        read_fields(kind, value).turns()
+    assert (caught.value.reason, [it.field for it in caught.value.violations]) == ("OPTION_UNSUPPORTED", [field])

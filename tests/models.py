@@ -93,7 +93,7 @@ def write_model(
     """Write tokenizer.json, tokenizer_config.json, config.json and generation_config.json; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"chat_template": template, "bos_token": bos_token, "eos_token": {"content": eos_token}}
+    settings = {"chat_template": template, "bos_token": bos_token, "eos_token": {"__type": "AddedToken", "content": eos_token}}
     write_json(folder / "tokenizer_config.json", settings)
     write_json(folder / "config.json", {"max_position_embeddings": CONTEXT, "vocab_size": tokenizer.get_vocab_size()})
     write_json(folder / "generation_config.json", {"eos_token_id": eos_token_id})

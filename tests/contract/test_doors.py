@@ -122,6 +122,10 @@ GOOD: dict[str, Case] = {
             ]
         },
     ),
+    "a call without a result": Case(
+        TurnSpec(messages=[*HI, Message(role=ROLE_ASSISTANT, tool_calls=[ToolCall(id="c1", name="f", arguments_json='{"x":1}')]), *HI]),
+        {"messages": [*HI_JSON, {"role": "assistant", "content": None, "tool_calls": [CALL]}, *HI_JSON]},
+    ),
     "tool calls": Case(
         *asking(tools=[Tool(name="look", description="Looks.", parameters_json='{"type": "object"}'), Tool(name="go")], body=TOOLS),
         "Wait.",

@@ -14,9 +14,12 @@ from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, Setup
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from tidegate.v1.turn_pb2 import TurnSpec
 
+from tests.bench.resuming import ResumingCaller
+from tests.bench.tenants import entries
 from tests.bench.tracing import SAMPLED
 from tests.bench.waiting import until
 from tests.bench.whole import ask, is_idle, run_bench
+from tests.bench.wires import Face, on_both_faces
 from tests.bench.worker import Wait, Worker
 
 ENDLESS = TurnSpec(messages=[ask()], max_output_tokens=2000)
@@ -197,3 +200,16 @@ async def test_leaving_the_loop_over_a_turn_cancels_it(chatml: Path) -> None:
         await until(lambda: worker.engine.cancelled == 1, within_s=1.0)
         turn = await session.start(ask(), max_output_tokens=10)
         assert await turn.text() == "a" * 10
+
+
+@on_both_faces
+async def test_callers_that_leave_at_the_end_are_booked_in_full(chatml: Path, face: Face) -> None:
+    """However fast a caller drops its stream after the last event of a turn, that turn is complete in the ledger."""
+    async with run_bench(chatml, Worker(chatml, ["ok"], step_s=0.0005)) as router, face.at(router) as dial:
+        for _ in range(100):
+            caller = ResumingCaller(0)
+            await caller.connect(dial)
+            await caller.read_until_ended(await caller.start(TurnSpec(messages=[ask()])))
+            caller.cut()
+        booked = await entries(router)
+    assert [(entry.finish, entry.completion_tokens) for entry in booked] == [("stop", 2)] * 100

@@ -67,7 +67,14 @@ async def test_a_fault_of_a_whole_answer_is_no_answer(chatml: Path) -> None:
     """Without streaming it is a 5xx, never a 200 with a part of the text."""
     async with run_bench(chatml, breaking(chatml)) as router:
         faults = [await ask_for(router) for _ in BROKEN]
+        counted = [failed_turns(router, outcome) for outcome in ("ENGINE_FAILED", "WORKER_LOST", "stop")]
     assert [(it.status, it.error["code"]) for it in faults] == [(500, "engine_failed"), (503, "worker_lost"), (500, "engine_failed")]
+    assert counted == [2, 1, None]
+
+
+def failed_turns(router: Router, outcome: str) -> float | None:
+    """How many the metrics know."""
+    return router.app.registry.get_sample_value("tidegate_turns_total", {"model": "test", "outcome": outcome})
 
 
 @pytest.mark.parametrize("stream", [True, False])

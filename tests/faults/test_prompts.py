@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
 import pytest
 from tidegate import assistant, system, user
 from tidegate.v1.chat_service_pb2 import CompleteRequest
-from tidegate.v1.turn_pb2 import ROLE_ASSISTANT, ROLE_TOOL, Message, ToolCall, TurnSpec
+from tidegate.v1.turn_pb2 import ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL, ROLE_USER, Message, ToolCall, TurnSpec
 
 from router.text.tokenizer import Tokenizer
 from tests.bench.calls import failure_of
+from tests.bench.http import connect
 from tests.bench.whole import run_bench
 from tests.bench.worker import Worker
 from tests.models import build_chatml_model, build_sentencepiece_model, build_unigram_model
@@ -46,16 +47,27 @@ def called(arguments: str) -> list[Message]:
 @pytest.mark.parametrize("build", MODELS)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_any_order_of_roles_is_served_or_refused(tmp_path: Path, build: Callable[[Path], Path], shape: str) -> None:
-    """A conversation that a chat template does not take is the caller's fault and named; one it takes loses nothing that was said."""
+    """A conversation that a chat template does not take is the caller's fault and named; one it takes loses nothing that was said. HTTP,
+    whose callers may write `developer` for `system`, says the same."""
     worker = Worker(build(tmp_path / "model"))
-    async with run_bench(worker.folder, worker) as router, router.stub() as stub:
+    async with run_bench(worker.folder, worker) as router, router.stub() as stub, connect(router.http) as caller:
         call = stub.Complete(CompleteRequest(spec=TurnSpec(messages=SHAPES[shape])))
+        by_http = [await caller.ask(value={"messages": in_json(SHAPES[shape], system)}) for system in ("system", "developer")]
         if await call.code() == grpc.StatusCode.OK:
             assert all(message.content in prompt_of(worker) for message in SHAPES[shape])
+            assert [it.status for it in by_http] == [200, 200]
+            assert len({tuple(request.prompt) for request in worker.engine.requests}) == 1
         else:
             error = await failure_of(call)
             assert (error.code, error.reason, list(error.fields)) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID", ["messages"])
+            assert [(it.status, it.error["param"]) for it in by_http] == [(400, "messages")] * 2
             assert worker.calls == 0
+
+
+def in_json(messages: Sequence[Message], system: str) -> list[dict[str, str]]:
+    """As HTTP has them; `system` is the role's name there."""
+    names = {ROLE_SYSTEM: system, ROLE_USER: "user", ROLE_ASSISTANT: "assistant"}
+    return [{"role": names[it.role], "content": it.content} for it in messages]
 
 
 async def test_an_assistant_that_only_called_tools_says_nothing(chatml: Path) -> None:

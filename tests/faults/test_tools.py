@@ -8,16 +8,19 @@ from pathlib import Path
 import grpc
 import pytest
 from tidegate import TidegateError
-from tidegate.v1.chat_service_pb2 import CompleteRequest
-from tidegate.v1.event_pb2 import FINISH_REASON_LENGTH, FINISH_REASON_TOOL_CALLS
+from tidegate.v1.chat_service_pb2 import CancelTurn, CompleteRequest, ConverseRequest
+from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_LENGTH, FINISH_REASON_TOOL_CALLS
 from tidegate.v1.turn_pb2 import TOOL_MODE_REQUIRED, Tool, ToolChoice, TurnSpec
 
 from router.text.tokenizer import Tokenizer
 from server.engine.base import Request
 from tests.bench.calls import failure_of
+from tests.bench.http import chat, connect
+from tests.bench.resuming import ResumingCaller
 from tests.bench.talk import calls_in, talking
-from tests.bench.whole import ask, run_bench
-from tests.bench.worker import End, Finish, Item, Worker
+from tests.bench.whole import CANARY, ask, run_bench
+from tests.bench.wires import Face, on_both_faces
+from tests.bench.worker import End, Finish, Item, Wait, Worker
 
 TOOLS = [Tool(name="a"), Tool(name="b")]
 SPEC = TurnSpec(messages=[ask()], tools=TOOLS)
@@ -40,6 +43,25 @@ async def test_a_cut_call_is_not_told_as_complete(chatml: Path) -> None:
         for kept in range(len(HEAD) + 1, len(CALL)):
             answer = await stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], tools=TOOLS, max_output_tokens=kept)))
             assert (answer.finish_reason, len(answer.tool_calls)) == (FINISH_REASON_LENGTH, 0)
+
+
+@on_both_faces
+async def test_a_turn_that_was_ended_in_its_call_is_nobodys_history(chatml: Path, face: Face) -> None:
+    """Half a call is in no later prompt, and the next turn of the stream works (fault 77)."""
+    worker = Worker(chatml, lambda _: [HEAD + '{"x": ', Wait(1000)] if worker.calls == 1 else ["ok"])
+    async with run_bench(chatml, worker) as router, face.at(router) as dial:
+        caller = ResumingCaller(0)
+        await caller.connect(dial)
+        turn = await caller.start(SPEC)
+        while not caller.calls:
+            await caller.read()
+        await caller.send(ConverseRequest(cancel=CancelTurn(turn=turn)))
+        await caller.read_until_ended(turn)
+        assert caller.ended[turn].finished.finish_reason == FINISH_REASON_CANCELLED
+        after = await caller.start(SPEC)
+        await caller.read_until_ended(after)
+    assert caller.texts[after] == "ok"
+    assert worker.engine.requests[0].prompt == worker.engine.requests[1].prompt
 
 
 @pytest.mark.parametrize(("finish", "reason"), [(Finish.FAILED, "ENGINE_FAILED"), (Finish.CANCELLED, "WORKER_LOST")])
@@ -71,7 +93,7 @@ SCHEMA = f'{{"type": "object", "properties": {{"a": {{"maxLength": 42, "const": 
 
 
 async def test_schemas_arrive_as_they_were_sent(chatml: Path) -> None:
-    """42 is not 42.0, large numbers are not rounded, and 33 levels are not too deep: in the prompt and in a guide (fault 59)."""
+    """42 is not 42.0, large numbers are not rounded, and 33 levels are not too deep: in prompt and guide, by any door (fault 59)."""
     worker = Worker(chatml)
     spec = TurnSpec(messages=[ask()], tools=[Tool(name="a", parameters_json=SCHEMA)])
     forced = TurnSpec(tool_choice=ToolChoice(mode=TOOL_MODE_REQUIRED))
@@ -81,9 +103,15 @@ async def test_schemas_arrive_as_they_were_sent(chatml: Path) -> None:
         table = Tokenizer.load(chatml).token_bytes
         assert SCHEMA in b"".join(table[token] for token in worker.engine.requests[-1].prompt).decode()
         await stub.Complete(CompleteRequest(spec=forced))
-        guide = worker.engine.requests[-1].guide
-        assert guide is not None
-        assert SCHEMA in guide.text
+        tools = [{"type": "function", "function": {"name": "a", "parameters": json.loads(SCHEMA)}}]
+        async with connect(router.http) as caller:
+            for choice in ("auto", "required"):
+                assert (await caller.ask(value=chat(f"{CANARY} go", tools=tools, tool_choice=choice))).status == 200
+    asked = [(it.prompt, it.guide) for it in worker.engine.requests]
+    assert asked[2:] == asked[:2]
+    guide = asked[1][1]
+    assert guide is not None
+    assert SCHEMA in guide.text
 
 
 TOO_MUCH = {

@@ -15,7 +15,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from tidegate import TidegateError
 from tidegate.errors import from_rpc_error, stream_lost
-from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse
+from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Resume, Setup
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
@@ -161,3 +161,17 @@ async def end_of(wire: Wire) -> TidegateError | None:
     except TidegateError as error:
         return error
     return None
+
+
+async def refusal_of(wire: Wire) -> tuple[grpc.StatusCode, str]:
+    """What a connection ends with."""
+    error = await end_of(wire)
+    assert error is not None
+    return error.code, error.reason
+
+
+async def ask_for_stream(dial: Dial, stream_id: str, arrived: int) -> Wire:
+    """A connection that has asked for a stream."""
+    wire = await dial()
+    await wire.send(ConverseRequest(setup=Setup(resume=Resume(stream_id=stream_id, after_sequence=arrived))))
+    return wire

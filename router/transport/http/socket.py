@@ -8,8 +8,9 @@ its gRPC status code, the reason in words; 1001 says that the router stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Self
 
 import grpc
 from google.protobuf import json_format
@@ -67,17 +68,27 @@ class ConverseSocket:
     async def _converse(self, websocket: WebSocket, handshake: Handshake, who: Principal) -> None:
         end = (_GOING_AWAY, "DRAINING")  # without a half-close nothing else ends a stream well
         try:
-            await self._streams.serve(_read(websocket), partial(_write, websocket), handshake.call, (who.tenant, who.user))
+            await self._streams.serve(_Requests(websocket), partial(_write, websocket), handshake.call, (who.tenant, who.user))
         except TidegateError as fault:
             end = _describe_end(fault)
         await websocket.close(*end)
 
 
-async def _read(websocket: WebSocket) -> AsyncIterator[ConverseRequest]:
-    """The caller's messages. Raises CallerError MESSAGE_UNREADABLE, and CallerLeft at the end."""
-    while (message := await websocket.receive())["type"] != "websocket.disconnect":
-        yield read_request(message.get("text") or "")
-    raise CallerLeft
+class _Requests:
+    """The caller's messages, until it has left. No generator: one that is left in mid-way is closed some time later by whoever finds it."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConverseRequest:
+        """Raises CallerError MESSAGE_UNREADABLE and CallerLeft."""
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise CallerLeft
+        return read_request(message.get("text") or "")
 
 
 async def _write(websocket: WebSocket, frame: ConverseResponse | bytes) -> None:

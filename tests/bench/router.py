@@ -43,6 +43,10 @@ class Router:
         """Turns that run on any worker, as the router sees it."""
         return sum(lane.running for lane in self.app.workers)
 
+    def turns_begun(self) -> float:
+        """Turns of which the router has had a token."""
+        return self.app.registry.get_sample_value("tidegate_time_to_first_token_seconds_count", {"model": "test"}) or 0
+
 
 @asynccontextmanager
 async def run_router(

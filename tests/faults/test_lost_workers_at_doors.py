@@ -40,7 +40,7 @@ async def test_a_worker_that_is_cut_off_in_mid_answer(chatml: Path, said: str) -
     async with run_bench(chatml, worker) as router:
         for count, door in enumerate(DOORS, 1):
             outcome = asyncio.create_task(outcome_at(door, router))
-            await until(lambda: begun_turns(router) == count)  # noqa: B023  # run at once
+            await until(lambda: router.turns_begun() == count)  # noqa: B023  # run at once
             await worker.stop()
             assert_lost(door, await outcome, said)
             await worker.start()
@@ -62,11 +62,6 @@ async def test_a_worker_that_ends_its_lane_in_mid_answer(chatml: Path, said: str
             assert_lost(door, await outcome_at(door, router), said)
         assert turns_that(router, "WORKER_LOST") == len(DOORS)
         assert not turns_that(router, "stop")
-
-
-def begun_turns(router: Router) -> float | None:
-    """Turns of which the router has had the first token."""
-    return router.app.registry.get_sample_value("tidegate_time_to_first_token_seconds_count", {"model": "test"})
 
 
 def turns_that(router: Router, outcome: str) -> float | None:

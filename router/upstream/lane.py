@@ -160,6 +160,7 @@ class Lane:
         if frame.sequence % ACKNOWLEDGE_EVERY == 0:
             self._send(contract.acknowledge(self._name, frame.sequence))
         if frame.description:
+            self._owner.check(frame.description)
             self.description = frame.description
             self._owner.on_change()
         if frame.receipts:

@@ -33,12 +33,13 @@ class Receipt(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Whose links these are: the router's name, who hears of changes, who takes receipts for what it lost, and who takes KV cache events,
-    oldest first. None may wait."""
+    oldest first. `check` raises LinkBroken for a worker that is not to be used. None may wait."""
 
     router: str
     on_change: Callable[[], None]
     on_receipts: Callable[[Sequence[Receipt]], None] = lambda receipts: None
     on_kv_events: Callable[[Sequence[Mapping[str, Any]]], None] = lambda events: None
+    check: Callable[[WorkerDescription], None] = lambda description: None
 
 
 log = logging.getLogger("tidegate.link")

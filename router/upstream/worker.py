@@ -42,7 +42,7 @@ class Worker:
         self.address = address
         self._facts = facts
         self._timeouts = timeouts
-        self._owner = replace(owner, on_change=self._take_change)
+        self._owner = replace(owner, on_change=self._take_change, check=self._check)
         self._on_change = owner.on_change
         self._link: Link | None = None
         self._failures = 0
@@ -120,6 +120,11 @@ class Worker:
         if stock.is_stock(config):
             return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._owner)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
+
+    def _check(self, description: WorkerDescription) -> None:
+        if description.vocabulary != self._facts.vocabulary:  # its answers would be nonsense, and nobody would know why
+            numbers = f"{description.vocabulary} token ids; this model has {self._facts.vocabulary}"
+            raise LinkBroken(f"it serves {description.model} with {numbers}")
 
     def _note_trouble(self, trouble: str) -> None:
         """Says once what is wrong, as long as it stays so: a worker that is away is tried for again each second."""

@@ -19,6 +19,7 @@ from router.config import Timeouts
 from router.errors import WorkerError
 from router.model import WorkerLoad
 from router.upstream.link import Owner
+from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker
 from server.lanes import Frame
 from tests.bench.raw_worker import LOAD, Requests, Responses, greeting, next_generation, run_raw_worker, write_frame
@@ -28,8 +29,8 @@ from tests.unit.router.upstream.fake_triton import ASKED, FACTS, FakeTriton, Tak
 
 
 @asynccontextmanager
-async def running(address: str) -> AsyncIterator[Worker]:
-    worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: None))
+async def running(address: str, facts: ModelFacts = FACTS) -> AsyncIterator[Worker]:
+    worker = Worker(address, facts, Timeouts(), Owner("test", lambda: None))
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -68,6 +69,15 @@ async def test_what_stays_wrong_is_told_once(caplog: pytest.LogCaptureFixture) -
     async with Stranger(ModelConfig(name="tensorrt_llm"), answer_once).running() as address, running(address):
         await until(lambda: len(tries) > 3)
         assert len(caplog.messages) == 1
+
+
+async def test_a_worker_of_another_vocabulary_is_not_used(chatml: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two models' addresses that were swapped would give nonsense that nobody could explain: the log tells both numbers instead."""
+    lane = LaneWorker(chatml)
+    facts = replace(FACTS, vocabulary=FACTS.vocabulary + 1)
+    async with lane.running(), running(lane.address, facts) as worker:
+        await until(lambda: "token ids; this model has 267" in caplog.text)
+        assert not worker.up
 
 
 async def test_an_address_may_change_its_kind(chatml: Path) -> None:

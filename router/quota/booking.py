@@ -19,14 +19,16 @@ class Booking:
 def find_changes(bookings: Sequence[Booking], actual: Amounts, now_ms: int) -> list[Booking]:
     """Changes after which the bookings sum to `actual`: too much is given back where it was booked, the latest first; what lacks is
     booked now, whatever the limits say, because it was used."""
-    excess = [booked - used for booked, used in zip(sum_up(bookings).as_list(), actual.as_list(), strict=True)]
+    excess = sum_up(bookings) - actual
     changes = []
     for booking in reversed(bookings):
-        back = [max(0, min(amount, over)) for amount, over in zip(booking.amounts.as_list(), excess, strict=True)]
-        excess = [over - given for over, given in zip(excess, back, strict=True)]
-        changes.append(Booking(booking.at_ms, Amounts(*(-amount for amount in back))))
-    changes.append(Booking(now_ms, Amounts(*(max(0, -over) for over in excess))))
-    return [change for change in changes if change.amounts]
+        back = excess.within(booking.amounts)
+        if back:
+            excess -= back
+            changes.append(Booking(booking.at_ms, Amounts() - back))
+    if excess:
+        changes.append(Booking(now_ms, Amounts() - excess))
+    return changes
 
 
 def sum_up(bookings: Sequence[Booking]) -> Amounts:

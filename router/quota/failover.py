@@ -6,11 +6,12 @@ charged there then, so no token is forgotten, only let through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from router.errors import Code, RouterError
-from router.quota.limits import Amounts, Bound
+from router.quota.limits import CALLERS, Amounts, Bounds
 from router.quota.memory import MemoryStore
 from router.quota.store import Granted, Refused, Store, StoreAway
 
@@ -26,9 +27,7 @@ class FailClosed:
     def __init__(self, shared: Store) -> None:
         self._shared = shared
 
-    async def reserve(
-        self, hold_id: str, bounds: Sequence[Bound], amounts: Amounts, read_counted: Callable[[], Amounts]
-    ) -> Granted | Refused:
+    async def reserve(self, hold_id: str, bounds: Bounds, amounts: Amounts, read_counted: Callable[[], Amounts]) -> Granted | Refused:
         """See Store. Raises RouterError QUOTA_UNAVAILABLE."""
         try:
             return await self._shared.reserve(hold_id, bounds, amounts, read_counted)
@@ -37,11 +36,11 @@ class FailClosed:
                 await self._shared.settle(hold_id, bounds, Amounts())
             raise quota_unavailable() from None
 
-    async def extend(self, hold_id: str, bounds: Sequence[Bound], more: Amounts) -> Granted | Refused:
+    async def extend(self, hold_id: str, bounds: Bounds, more: Amounts) -> Granted | Refused:
         """See Store."""
         return await self._shared.extend(hold_id, bounds, more)
 
-    async def settle(self, hold_id: str, bounds: Sequence[Bound], actual: Amounts) -> None:
+    async def settle(self, hold_id: str, bounds: Bounds, actual: Amounts) -> None:
         """See Store."""
         await self._shared.settle(hold_id, bounds, actual)
 
@@ -55,33 +54,33 @@ class FailOpen:
         self._routers = routers
         self._held_here: set[str] = set()
 
-    async def reserve(
-        self, hold_id: str, bounds: Sequence[Bound], amounts: Amounts, read_counted: Callable[[], Amounts]
-    ) -> Granted | Refused:
+    async def reserve(self, hold_id: str, bounds: Bounds, amounts: Amounts, read_counted: Callable[[], Amounts]) -> Granted | Refused:
         """See Store. Never raises."""
         try:
             return await self._shared.reserve(hold_id, bounds, amounts, read_counted)
         except StoreAway as away:
-            decision = await self._local.reserve(hold_id, self._share(bounds), amounts, read_counted)
+            decision = await self._local.reserve(hold_id, _share(bounds, self._routers), amounts, read_counted)
             if isinstance(decision, Granted):
                 self._held_here.add(hold_id)
             elif away.maybe_done:
                 await self._shared.settle(hold_id, bounds, Amounts())
             return decision
 
-    async def extend(self, hold_id: str, bounds: Sequence[Bound], more: Amounts) -> Granted | Refused:
+    async def extend(self, hold_id: str, bounds: Bounds, more: Amounts) -> Granted | Refused:
         """See Store. A turn that was granted here stays here."""
         if hold_id in self._held_here:
-            return await self._local.extend(hold_id, self._share(bounds), more)
+            return await self._local.extend(hold_id, _share(bounds, self._routers), more)
         return await self._shared.extend(hold_id, bounds, more)
 
-    async def settle(self, hold_id: str, bounds: Sequence[Bound], actual: Amounts) -> None:
+    async def settle(self, hold_id: str, bounds: Bounds, actual: Amounts) -> None:
         """See Store."""
         if hold_id in self._held_here:
             self._held_here.discard(hold_id)
-            await self._local.settle(hold_id, self._share(bounds), actual)
+            await self._local.settle(hold_id, _share(bounds, self._routers), actual)
         await self._shared.settle(hold_id, bounds, actual)
 
-    def _share(self, bounds: Sequence[Bound]) -> list[Bound]:
-        # A zero stays one; any other limit leaves room for at least one.
-        return [replace(bound, limit=-(-bound.limit // self._routers)) for bound in bounds]
+
+@lru_cache(maxsize=CALLERS)
+def _share(bounds: Bounds, routers: int) -> Bounds:
+    """The part of one router. A zero stays one; any other limit leaves room for at least one."""
+    return Bounds(replace(bound, limit=-(-bound.limit // routers)) for bound in bounds)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Literal
+from functools import lru_cache
+from operator import add, sub
+from typing import Literal, get_args, overload
 
 from router.quota.window import DAY, MINUTE, MONTH, Window
 
 Metric = Literal["requests", "input_tokens", "output_tokens", "tokens", "micros", "turns"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+
+CALLERS = 4_096
+"""For so many callers what is worked out about their bounds is kept."""
 
 _MILLION = 1_000_000
 
@@ -29,6 +36,11 @@ class Rule:
     name: str
     metric: Metric
     window: Window | None
+    place: int = field(init=False, repr=False, compare=False)
+    """Where its metric is in METRICS."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", METRICS.index(self.metric))
 
 
 RULES = (
@@ -68,20 +80,52 @@ class Bound:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
+class Bounds(Sequence[Bound]):
+    """All limits that something comes under, in their order. No two are equal, so that what is worked out about one can be kept by it."""
+
+    __slots__ = ("_all", "least")
+
+    def __init__(self, bounds: Iterable[Bound]) -> None:
+        self._all = tuple(bounds)
+        self.least: dict[Metric, int] = {}
+        """The smallest limit of each metric that is limited."""
+        for bound in self._all:
+            self.least[bound.rule.metric] = min(bound.limit, self.least.get(bound.rule.metric, bound.limit))
+
+    def __iter__(self) -> Iterator[Bound]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, at: int) -> Bound: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Bound]: ...
+    def __getitem__(self, at: int | slice) -> Bound | Sequence[Bound]:
+        return self._all[at]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Subject:
     """Somebody who has limits; worth keeping from turn to turn. The id is unique within its kind: a user's holds its tenant's."""
 
     kind: SubjectKind
     id: str
     limits: Limits
-    bounds: tuple[Bound, ...] = field(init=False, repr=False, compare=False)
+    bounds: Bounds = field(init=False, repr=False)
     """The limits that are set."""
 
     def __post_init__(self) -> None:
         limits = ((rule, getattr(self.limits, rule.name)) for rule in RULES)
         bounds = (Bound(f"{self.kind.value}:{self.id}:{rule.name}", self.kind, rule, limit) for rule, limit in limits if limit is not None)
-        object.__setattr__(self, "bounds", tuple(bounds))
+        object.__setattr__(self, "bounds", Bounds(bounds))
+
+
+@lru_cache(maxsize=CALLERS)
+def join_bounds(subjects: tuple[Subject, ...]) -> Bounds:
+    """All limits of all subjects; the same subjects, which turns of one caller have, get the same object."""
+    return Bounds(bound for subject in subjects for bound in subject.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +137,27 @@ class Amounts:
     output_tokens: int = 0
     micros: int = 0
 
-    def of(self, metric: Metric) -> int:
-        """How much of a metric this is. Turns are counted by their holds, not by amounts."""
-        amount: int = 0 if metric == "turns" else getattr(self, metric)
-        return amount
-
-    @property
-    def tokens(self) -> int:
-        """Input and output."""
-        return self.input_tokens + self.output_tokens
+    def by_metric(self, turns: int = 0) -> tuple[int, ...]:
+        """How much of each of METRICS this is, with so many turns begun or, negative, ended."""
+        tokens = self.input_tokens + self.output_tokens
+        return self.requests, self.input_tokens, self.output_tokens, tokens, self.micros, turns
 
     def as_list(self) -> list[int]:
         """In the order of the fields, which is the order of the scripts."""
         return [self.requests, self.input_tokens, self.output_tokens, self.micros]
 
     def __add__(self, other: Amounts) -> Amounts:
-        return Amounts(*(mine + theirs for mine, theirs in zip(self.as_list(), other.as_list(), strict=True)))
+        return Amounts(*map(add, self.as_list(), other.as_list()))
+
+    def __sub__(self, other: Amounts) -> Amounts:
+        return Amounts(*map(sub, self.as_list(), other.as_list()))
 
     def __bool__(self) -> bool:
-        return any(self.as_list())
+        return bool(self.requests or self.input_tokens or self.output_tokens or self.micros)
+
+    def within(self, most: Amounts) -> Amounts:
+        """Of each as much as there is, from nothing to `most`."""
+        return Amounts(*(max(0, min(pair)) for pair in zip(self.as_list(), most.as_list(), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

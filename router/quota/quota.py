@@ -22,7 +22,7 @@ from typing import Protocol
 from router.errors import CallerError, Code, Violation
 from router.model import Allowance
 from router.quota.estimate import OutputEstimator
-from router.quota.limits import FREE, Amounts, Bound, Price, Subject, SubjectKind
+from router.quota.limits import FREE, Amounts, Bounds, Price, Subject, SubjectKind, join_bounds
 from router.quota.store import Granted, Refused, Store, StoreAway
 
 SLICE_TOKENS = 128
@@ -64,7 +64,7 @@ class Hold:
 
     __slots__ = ("_ask", "_bounds", "_cached", "_estimator", "_left", "_reserved", "_settled", "_store", "produced")
 
-    def __init__(self, store: Store, estimator: OutputEstimator, ask: Ask, bounds: Sequence[Bound], output_tokens: int) -> None:
+    def __init__(self, store: Store, estimator: OutputEstimator, ask: Ask, bounds: Bounds, output_tokens: int) -> None:
         self._store = store
         self._estimator = estimator
         self._ask = ask
@@ -154,7 +154,7 @@ class StoredQuota:
 
     async def reserve(self, subjects: Sequence[Subject], ask: Ask) -> Hold:
         """See Quota."""
-        bounds = tuple(bound for subject in subjects for bound in subject.bounds)
+        bounds = join_bounds(tuple(subjects))
         output_tokens = self._guess_output(bounds, ask)
         hold = Hold(self._store, self._estimator, ask, bounds, output_tokens)
         try:
@@ -169,24 +169,18 @@ class StoredQuota:
         hold.take(decision)
         return hold
 
-    def _guess_output(self, bounds: Sequence[Bound], ask: Ask) -> int:
+    def _guess_output(self, bounds: Bounds, ask: Ask) -> int:
         # A guess above a limit's whole size would never be granted, although the turn itself might fit. One token is the least.
         guess = min(self._estimator.estimate(ask.tenant, ask.model), ask.max_output_tokens)
-        rooms = (_find_room(bound, ask) for bound in bounds)
-        return max(1, min(guess, *(room for room in rooms if room is not None), guess))
+        least = bounds.least
+        if "output_tokens" in least:
+            guess = min(guess, least["output_tokens"])
+        if "tokens" in least:
+            guess = min(guess, least["tokens"] - ask.input_tokens)
+        if "micros" in least and (affordable := ask.price.affordable_output(least["micros"], ask.input_tokens)) is not None:
+            guess = min(guess, affordable)
+        return max(1, guess)
 
 
 def _price(ask: Ask, output_tokens: int, cached_tokens: int = 0) -> Amounts:
     return Amounts(1, ask.input_tokens, output_tokens, ask.price.cost(ask.input_tokens, output_tokens, cached_tokens))
-
-
-def _find_room(bound: Bound, ask: Ask) -> int | None:
-    """The longest answer that a limit allows when nothing else is used; None when it does not depend on the answer."""
-    match bound.rule.metric:
-        case "output_tokens":
-            return bound.limit
-        case "tokens":
-            return bound.limit - ask.input_tokens
-        case "micros":
-            return ask.price.affordable_output(bound.limit, ask.input_tokens)
-    return None

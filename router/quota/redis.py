@@ -17,9 +17,9 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
-from router.quota.limits import Amounts, Bound, Rule
-from router.quota.scripts import Scripts, connect
+from router.quota.limits import CALLERS, Amounts, Bound, Bounds
 from router.quota.store import Granted, Refused, StoreAway
+from router.redis.scripts import RedisAway, Scripts
 
 _LUA = Path(__file__).parent / "lua"
 _HOLD_TTL_S = 3_600
@@ -31,15 +31,9 @@ _REFUSED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
-    bounds: str
-    read_counted: Callable[[], Amounts]
-
-
-@dataclass(frozen=True, slots=True)
 class _Settlement:
     hold_id: str
-    bounds: str
+    bounds: Bounds
     actual: Amounts
     at_s: float
 
@@ -58,14 +52,14 @@ class RedisStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`deadline_s` bounds each decision; `lease_s` is how long a dead router's turns keep their places."""
-        self._scripts = Scripts(connect(url, deadline_s), _LUA, deadline_s=deadline_s, clock=clock)
+        self._scripts = Scripts(url, _LUA, deadline_s=deadline_s, clock=clock)
         self._prefix = prefix + "{quota}:"
         self._leases_key = f"{self._prefix}leases"
         self._lease_ms = int(lease_s * 1000)
         self._clock = clock
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Callable[[], Amounts]] = {}
+        """What running turns have used, by their holds."""
         self._pending: deque[_Settlement] = deque()
-        self._settling: set[asyncio.Task[None]] = set()
         self._lost = 0
         self._keeper: asyncio.Task[None] | None = None
 
@@ -81,7 +75,7 @@ class RedisStore:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._keeper
         self._keeper.cancel()
-        await asyncio.gather(self._keeper, *self._settling, return_exceptions=True)
+        await asyncio.gather(self._keeper, return_exceptions=True)
         await self._send_pending()
         await self._scripts.close()
 
@@ -95,47 +89,47 @@ class RedisStore:
         """Settlements given up since the start."""
         return self._lost
 
-    async def reserve(
-        self, hold_id: str, bounds: Sequence[Bound], amounts: Amounts, read_counted: Callable[[], Amounts]
-    ) -> Granted | Refused:
+    async def reserve(self, hold_id: str, bounds: Bounds, amounts: Amounts, read_counted: Callable[[], Amounts]) -> Granted | Refused:
         """See Store."""
-        running = _Running(self._encode(bounds), read_counted)
-        counted = _dump(read_counted())
-        args = (hold_id, running.bounds, _dump(amounts), counted, self._lease_ms, _HOLD_TTL_S * 1000)
-        decision = _read_reply(await self._scripts.run("reserve", self._keys(hold_id), args), bounds)
+        decision = await self._decide("reserve", hold_id, bounds, amounts, read_counted())
         if isinstance(decision, Granted):
-            self._running[hold_id] = running
+            self._running[hold_id] = read_counted
         return decision
 
-    async def extend(self, hold_id: str, bounds: Sequence[Bound], more: Amounts) -> Granted | Refused:
+    async def extend(self, hold_id: str, bounds: Bounds, more: Amounts) -> Granted | Refused:
         """See Store. A hold that Redis has lost may go on: its settlement is charged whole."""
-        running = self._running.get(hold_id)
-        if not running:
-            return Granted()
-        args = (hold_id, running.bounds, _dump(more), _dump(running.read_counted()), self._lease_ms, _HOLD_TTL_S * 1000)
-        return _read_reply(await self._scripts.run("extend", self._keys(hold_id), args), bounds)
+        read_counted = self._running.get(hold_id)
+        return await self._decide("extend", hold_id, bounds, more, read_counted()) if read_counted else Granted()
 
-    async def settle(self, hold_id: str, bounds: Sequence[Bound], actual: Amounts) -> None:
-        """See Store. Returns when Redis has it or has missed its deadline; a caller that is cancelled does not stop it."""
-        running = self._running.pop(hold_id, None)
-        encoded = running.bounds if running else self._encode(bounds)
-        task = asyncio.create_task(self._settle(_Settlement(hold_id, encoded, actual, self._clock())))
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
-        await asyncio.shield(task)
-
-    async def _settle(self, settlement: _Settlement) -> None:
+    async def settle(self, hold_id: str, bounds: Bounds, actual: Amounts) -> None:
+        """See Store. Returns when Redis has it or has missed its deadline. When the caller is cancelled meanwhile it is sent again."""
+        self._running.pop(hold_id, None)
+        begun_s = self._clock()
         try:
-            await self._send(settlement)
-        except StoreAway:
-            self._pending.append(settlement)
-            if len(self._pending) > _PENDING:
-                self._pending.popleft()
-                self._lost += 1
+            await self._send(hold_id, bounds, actual)
+        except RedisAway:
+            self._postpone(_Settlement(hold_id, bounds, actual, begun_s))
+        except asyncio.CancelledError:
+            self._postpone(_Settlement(hold_id, bounds, actual, begun_s))  # whether it was sent or not: twice is harmless
+            raise
 
-    async def _send(self, settlement: _Settlement) -> None:
-        args = (settlement.hold_id, settlement.bounds, _dump(settlement.actual), _HOLD_TTL_S * 1000)
-        await self._scripts.run("settle", self._keys(settlement.hold_id), args)
+    async def _decide(self, script: str, hold_id: str, bounds: Bounds, amounts: Amounts, counted: Amounts) -> Granted | Refused:
+        args = (hold_id, _encode(self._prefix, bounds), _dump(amounts), _dump(counted), self._lease_ms, _HOLD_TTL_S * 1000)
+        try:
+            reply = await self._scripts.run(script, self._keys(hold_id), args)
+        except RedisAway as away:
+            raise StoreAway(maybe_done=away.maybe_done) from None
+        return _read_reply(reply, bounds)
+
+    def _send(self, hold_id: str, bounds: Bounds, actual: Amounts) -> asyncio.Future[bytes]:
+        args = (hold_id, _encode(self._prefix, bounds), _dump(actual), _HOLD_TTL_S * 1000)
+        return self._scripts.send("settle", self._keys(hold_id), args)
+
+    def _postpone(self, settlement: _Settlement) -> None:
+        self._pending.append(settlement)
+        if len(self._pending) > _PENDING:
+            self._pending.popleft()
+            self._lost += 1
 
     async def _keep(self) -> None:
         renew_at = self._clock()
@@ -152,10 +146,10 @@ class RedisStore:
             try:
                 # The mark that it was settled before lives no longer than a hold: after that, sending twice would charge twice.
                 if self._clock() - settlement.at_s < _HOLD_TTL_S / 2:
-                    await self._send(settlement)
+                    await self._send(settlement.hold_id, settlement.bounds, settlement.actual)
                 else:
                     self._lost += 1
-            except StoreAway:
+            except RedisAway:
                 return
             if self._pending and self._pending[0] is settlement:
                 self._pending.popleft()
@@ -165,30 +159,32 @@ class RedisStore:
         keys = (f"{self._prefix}hold:", self._leases_key)
         try:
             for start in range(0, len(running), _BATCH):
-                counts = [text for hold_id, hold in running[start : start + _BATCH] for text in (hold_id, _dump(hold.read_counted()))]
+                counts = [text for hold_id, read_counted in running[start : start + _BATCH] for text in (hold_id, _dump(read_counted()))]
                 await self._scripts.run("renew", keys, (self._lease_ms, _HOLD_TTL_S * 1000, *counts))
             await self._scripts.run("reap", keys, (_BATCH,))
-        except StoreAway:
+        except RedisAway:
             return
 
     def _keys(self, hold_id: str) -> tuple[str, str]:
         return f"{self._prefix}hold:{hold_id}", self._leases_key
 
-    def _encode(self, bounds: Sequence[Bound]) -> str:
-        return f"[{','.join(_describe(self._prefix, bound.key, bound.rule, bound.limit) for bound in bounds)}]"
+
+@lru_cache(maxsize=CALLERS)
+def _encode(prefix: str, bounds: Bounds) -> bytes:
+    return json.dumps([_describe(prefix, bound) for bound in bounds]).encode()
 
 
-@lru_cache(maxsize=16_384)
-def _describe(prefix: str, key: str, rule: Rule, limit: int) -> str:
-    slots = {"slot_ms": rule.window.slot_ms, "slots": rule.window.slots} if rule.window else {}
-    return json.dumps({"key": prefix + key, "metric": rule.metric, "limit": limit, **slots})
+def _describe(prefix: str, bound: Bound) -> dict[str, str | int]:
+    window = bound.rule.window
+    slots = {"slot_ms": window.slot_ms, "slots": window.slots} if window else {}
+    return {"key": prefix + bound.key, "metric": bound.rule.metric, "limit": bound.limit, **slots}
 
 
 def _dump(amounts: Amounts) -> str:
-    return str(amounts.as_list())
+    return f"[{amounts.requests},{amounts.input_tokens},{amounts.output_tokens},{amounts.micros}]"
 
 
-def _read_reply(reply: Sequence[int], bounds: Sequence[Bound]) -> Granted | Refused:
+def _read_reply(reply: Sequence[int], bounds: Bounds) -> Granted | Refused:
     if reply[0] == _REFUSED:
         _, place, wait_ms = reply
         return Refused(bounds[place - 1], None if wait_ms < 0 else wait_ms)

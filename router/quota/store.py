@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from router.quota.limits import Amounts, Bound
+from router.quota.limits import Amounts, Bound, Bounds
 
 TURN_RETRY_MS = 1_000
 """When to ask again for one of the turns at once: nobody knows when a running turn ends."""
@@ -38,14 +38,12 @@ class StoreAway(Exception):
 class Store(Protocol):
     """Each call is one atomic decision, known by the hold's id and safe to repeat."""
 
-    async def reserve(
-        self, hold_id: str, bounds: Sequence[Bound], amounts: Amounts, read_counted: Callable[[], Amounts]
-    ) -> Granted | Refused:
+    async def reserve(self, hold_id: str, bounds: Bounds, amounts: Amounts, read_counted: Callable[[], Amounts]) -> Granted | Refused:
         """Books the amounts and a turn under all bounds, or nothing. `read_counted` tells at any time what the turn has used so far.
         Raises StoreAway."""
 
-    async def extend(self, hold_id: str, bounds: Sequence[Bound], more: Amounts) -> Granted | Refused:
+    async def extend(self, hold_id: str, bounds: Bounds, more: Amounts) -> Granted | Refused:
         """Books more under all bounds, or nothing. Raises StoreAway."""
 
-    async def settle(self, hold_id: str, bounds: Sequence[Bound], actual: Amounts) -> None:
+    async def settle(self, hold_id: str, bounds: Bounds, actual: Amounts) -> None:
         """Makes the hold's bookings come to `actual` and ends its turn, the first time it is called for the hold. Never raises."""

@@ -11,6 +11,7 @@ and what is left is never more than the limit. Scripts in lua/ do the same arith
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -46,19 +47,20 @@ class Counter:
         self._window = window
         self._slots: dict[int, int] = {}
         self._used = 0
+        self._holds_until_ms = math.inf
 
     def count_used(self, now_ms: int) -> int:
         """The sum of all slots that count."""
-        oldest = self._window.oldest_slot(now_ms)
-        # Slots are made in the order of time, so those that have passed are the first.
-        while self._slots and (slot := next(iter(self._slots))) < oldest:
-            self._used -= self._slots.pop(slot)
+        if now_ms >= self._holds_until_ms:
+            self._drop_passed(now_ms)
         return self._used
 
     def book(self, at_ms: int, amount: int, now_ms: int) -> None:
         """Adds an amount to the slot of `at_ms`: now's, or for a refund, which is negative, the one that it was booked in."""
         slot = self._window.slot_of(at_ms)
         if slot >= self._window.oldest_slot(now_ms):
+            if not self._slots:
+                self._holds_until_ms = self._window.end_ms(slot)
             self._slots[slot] = self._slots.get(slot, 0) + amount
             self._used += amount
 
@@ -74,3 +76,10 @@ class Counter:
             if used + ask <= limit:
                 return self._window.end_ms(slot) - now_ms
         raise AssertionError("an empty window takes whatever is within the limit")
+
+    def _drop_passed(self, now_ms: int) -> None:
+        oldest = self._window.oldest_slot(now_ms)
+        # Slots are made in the order of time, so those that have passed are the first.
+        while self._slots and (slot := next(iter(self._slots))) < oldest:
+            self._used -= self._slots.pop(slot)
+        self._holds_until_ms = self._window.end_ms(next(iter(self._slots))) if self._slots else math.inf

@@ -20,8 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from router.quota.scripts import Scripts, connect
-from router.quota.store import StoreAway
+from router.redis.scripts import RedisAway, Scripts
 from router.routing.book import Booking, Sums
 from router.routing.offer import Booked, Offer, pick
 
@@ -44,7 +43,7 @@ class RedisBook:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`deadline_s` bounds each choice; `lease_s` is how long a dead router's bookings count."""
-        self._scripts = Scripts(connect(url, deadline_s), _LUA, deadline_s=deadline_s, clock=clock)
+        self._scripts = Scripts(url, _LUA, deadline_s=deadline_s, clock=clock)
         self._routers = f"{prefix}{{book:{pool}}}:routers"
         self._name = f"{prefix}{{book:{pool}}}:{uuid.uuid4().hex}:"
         self._lease_ms = int(lease_s * 1000)
@@ -69,7 +68,7 @@ class RedisBook:
         assert self._keeper
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
-        with suppress(StoreAway):
+        with suppress(RedisAway):
             await self._scripts.run("leave", self._keys, ())
         await self._scripts.close()
 
@@ -86,7 +85,7 @@ class RedisBook:
         version = self._version
         try:
             place, known = await self._scripts.run("place", self._keys, (self._lease_ms, json.dumps(offers)))
-        except StoreAway:
+        except RedisAway:
             self._doubt()
             return pick(offers, self._own)
         except asyncio.CancelledError:  # it may have been booked
@@ -130,7 +129,7 @@ class RedisBook:
     async def _send(self, script: str, *args: str) -> None:
         try:
             (known,) = await self._scripts.run(script, self._keys, (self._lease_ms, *args))
-        except StoreAway:
+        except RedisAway:
             self._doubt()
             await asyncio.sleep(_AWAY_S)
         else:

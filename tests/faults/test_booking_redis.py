@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from redis.asyncio import Redis
 
-from router.quota.scripts import StoreRefused
+from router.redis.scripts import StoreRefused
 from router.routing.offer import Offer
 from router.routing.redis_book import RedisBook
 from tests.unit.router.quota.redis_server import RedisServer, RouterProcess

@@ -17,7 +17,7 @@ from router.quota.limits import Amounts, Limits, Subject, SubjectKind
 from router.quota.memory import MemoryStore
 from router.quota.quota import Ask, QuotaExceeded, StoredQuota
 from router.quota.redis import RedisStore
-from router.quota.scripts import StoreRefused
+from router.redis.scripts import StoreRefused
 from tests.unit.router.quota.redis_server import CROWD, HOLDER, RedisServer, RouterProcess
 
 pytestmark = pytest.mark.slow  # real servers, and bounds in real time

@@ -51,6 +51,7 @@ LAYERS = (
         "router.checks",
         "router.degradation",
         "router.quota",
+        "router.redis",
         "router.replay",
         "router.routing",
         "router.store",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.quota.booking import Booking, find_changes, sum_up
-from router.quota.limits import RULES, Amounts, Limits, Price, Subject, SubjectKind
+from router.quota.limits import METRICS, RULES, Amounts, Limits, Price, Subject, SubjectKind, join_bounds
 
 counts = st.integers(0, 10_000)
 amounts = st.builds(Amounts, counts, counts, counts, counts)
@@ -21,6 +21,21 @@ def test_missing_is_no_limit_and_zero_is_one() -> None:
     assert not Subject(SubjectKind.USER, "acme/ann", Limits()).bounds
 
 
+def test_the_same_subjects_have_the_same_bounds() -> None:
+    """So that what stores work out about them serves the next turn; others of the same name have their own."""
+    subjects = [Subject(kind, "acme", Limits(tokens_per_day=9, concurrent_turns=2)) for kind in SubjectKind]
+    bounds = join_bounds(tuple(subjects))
+    assert [bound for subject in subjects for bound in subject.bounds] == list(bounds)
+    assert join_bounds(tuple(subjects)) is bounds
+    assert join_bounds(tuple(Subject(each.kind, each.id, each.limits) for each in subjects)) is not bounds
+
+
+def test_the_smallest_limit_is_known() -> None:
+    """Of each metric that is limited, whoever's it is; zero is the smallest."""
+    subjects = [Subject(SubjectKind.TENANT, "acme", Limits(tokens_per_day=9)), Subject(SubjectKind.USER, "ann", Limits(tokens_per_day=0))]
+    assert join_bounds(tuple(subjects)).least == {"tokens": 0}
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_limit_is_not_negative(rule: object) -> None:
     """Each of them is refused below zero."""
@@ -29,8 +44,9 @@ def test_a_limit_is_not_negative(rule: object) -> None:
 
 
 def test_tokens_are_input_and_output() -> None:
-    """The daily limit counts both."""
-    assert Amounts(1, 30, 12, 5).of("tokens") == 42
+    """The daily limit counts both; turns are no part of what was used."""
+    by_metric = dict(zip(METRICS, Amounts(1, 30, 12, 5).by_metric(turns=1), strict=True))
+    assert by_metric == {"requests": 1, "input_tokens": 30, "output_tokens": 12, "tokens": 42, "micros": 5, "turns": 1}
 
 
 @given(st.integers(0, 10**7), st.integers(1, 10**7), st.integers(0, 10**6), st.integers(0, 10**9))

@@ -7,11 +7,14 @@ import time
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from redis.asyncio import Redis
 
-from router.quota.limits import Amounts, Bound, Limits, Subject, SubjectKind
+from router.quota.estimate import OutputEstimator
+from router.quota.limits import Amounts, Bounds, Limits, Subject, SubjectKind
 from router.quota.memory import MemoryStore
+from router.quota.quota import Ask, StoredQuota
 from router.quota.redis import RedisStore
-from router.quota.store import Granted
+from router.quota.store import Granted, StoreAway
 from tests.unit.router.quota.redis_server import RedisServer
 
 steps = st.lists(
@@ -43,7 +46,36 @@ async def test_redis_decides_as_memory_does(server: RedisServer, steps: list[tup
                 running.add(turn)
 
 
-async def _decide(store: MemoryStore | RedisStore, name: str, hold_id: str, bounds: tuple[Bound, ...], amounts: Amounts) -> object:
+async def test_a_decision_that_fails_fails_alone(server: RedisServer) -> None:
+    """Another tenant's counter is broken: who asked in the same moment is granted, and has the figures of his own limits."""
+    good, bad = (Subject(SubjectKind.TENANT, name, Limits(requests_per_minute=9)).bounds for name in ("good", "bad"))
+    async with RedisStore(server.url, deadline_s=5.0) as store, Redis.from_url(server.url) as admin:
+        await admin.set("tidegate:{quota}:tenant:bad:requests_per_minute", "no window")
+        asked = (store.reserve(f"{number}", bad if number == 1 else good, Amounts(1), Amounts) for number in range(3))
+        first, broken, last = await asyncio.gather(*asked, return_exceptions=True)
+        assert (first, last) == (Granted((8,)), Granted((7,)))
+        assert isinstance(broken, StoreAway)
+        assert broken.maybe_done
+
+
+async def test_a_reservation_that_is_cancelled_leaves_nothing(server: RedisServer) -> None:
+    """At whichever step of the event loop it is cancelled: nothing stays booked, and no place is taken."""
+    acme = Subject(SubjectKind.TENANT, "acme", Limits(requests_per_minute=1_000, concurrent_turns=1_000))
+    async with RedisStore(server.url, deadline_s=5.0) as store:
+        quota = StoredQuota(store, OutputEstimator())
+        granted = 0
+        for number in range(60):
+            task = asyncio.create_task(quota.reserve([acme], Ask(f"{number}", "acme", "small", 1, 1)))
+            for _ in range(number % 12):
+                await asyncio.sleep(0)
+            granted += task.done()
+            task.cancel()
+            await asyncio.wait({task})
+        hold = await quota.reserve([acme], Ask("last", "acme", "small", 1, 1))
+        assert [allowance.left for allowance in hold.remaining()] == [999 - granted] * 2
+
+
+async def _decide(store: MemoryStore | RedisStore, name: str, hold_id: str, bounds: Bounds, amounts: Amounts) -> object:
     """The answer without its wait, which depends on the moment."""
     if name == "reserve":
         answer = await store.reserve(hold_id, bounds, amounts, Amounts)

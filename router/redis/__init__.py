@@ -1,0 +1,1 @@
+"""The Redis that several routers share: how scripts run on it."""

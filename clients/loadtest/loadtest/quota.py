@@ -2,8 +2,8 @@
 
 A turn reserves under four limits of each of four subjects (tenant, user, key and model), counts its frames, and settles. Printed are the
 times of reserving and settling, the CPU that this process spends on them, as a share of one core at a thousand turns a second, and the CPU
-that Redis spends, on a core of its own. One at a time is the dearest: each decision is then a round trip of its own, of which about half is
-the system's price for waking Redis and being woken.
+that Redis spends, on a core of its own. One at a time is the dearest: each decision is then a round trip of its own, and waking Redis and
+being woken by it costs more than the rest.
 """
 
 from __future__ import annotations

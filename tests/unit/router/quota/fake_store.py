@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from router.quota.limits import Amounts, Bound
+from router.quota.limits import Amounts, Bounds
 from router.quota.memory import MemoryStore
 from router.quota.store import Granted, Refused, StoreAway
 
@@ -28,17 +28,15 @@ class RemoteStore:
         self.away = False
         self.settled: dict[str, Amounts] = {}
 
-    async def reserve(
-        self, hold_id: str, bounds: Sequence[Bound], amounts: Amounts, read_counted: Callable[[], Amounts]
-    ) -> Granted | Refused:
+    async def reserve(self, hold_id: str, bounds: Bounds, amounts: Amounts, read_counted: Callable[[], Amounts]) -> Granted | Refused:
         self._check()
         return await self.counters.reserve(hold_id, bounds, amounts, read_counted)
 
-    async def extend(self, hold_id: str, bounds: Sequence[Bound], more: Amounts) -> Granted | Refused:
+    async def extend(self, hold_id: str, bounds: Bounds, more: Amounts) -> Granted | Refused:
         self._check()
         return await self.counters.extend(hold_id, bounds, more)
 
-    async def settle(self, hold_id: str, bounds: Sequence[Bound], actual: Amounts) -> None:
+    async def settle(self, hold_id: str, bounds: Bounds, actual: Amounts) -> None:
         self.settled.setdefault(hold_id, actual)
 
     def _check(self) -> None:
@@ -49,8 +47,6 @@ class RemoteStore:
 class NeverStore(MemoryStore):
     """Books, and is cancelled before it can say so."""
 
-    async def reserve(
-        self, hold_id: str, bounds: Sequence[Bound], amounts: Amounts, read_counted: Callable[[], Amounts]
-    ) -> Granted | Refused:
+    async def reserve(self, hold_id: str, bounds: Bounds, amounts: Amounts, read_counted: Callable[[], Amounts]) -> Granted | Refused:
         await super().reserve(hold_id, bounds, amounts, read_counted)
         raise asyncio.CancelledError

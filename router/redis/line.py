@@ -51,7 +51,8 @@ class Line(asyncio.Protocol):
     def __init__(self, writer: asyncio.StreamWriter, owner: Owner) -> None:
         self.flying: deque[Asked] = deque()
         """What was asked and is not answered, in this order."""
-        self._packed: list[bytes] = []
+        self._unsent: list[Asked] = []
+        self._unsent_since = 0.0
         self._writer = writer  # which closes when nobody has it
         self._transport = writer.transport
         self._owner = owner
@@ -59,16 +60,22 @@ class Line(asyncio.Protocol):
 
     def ask(self, asked: Asked) -> None:
         """Sends a command. Nothing is held back when Redis reads slowly: deadlines bound how much that can be."""
-        asked.was_sent = True
+        if not self._unsent:
+            loop = asyncio.get_running_loop()
+            self._unsent_since = loop.time()
+            loop.call_soon(self._flush)
+        self._unsent.append(asked)
         self.flying.append(asked)
-        if not self._packed:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._packed.append(pack_command(asked.command))  # type: ignore[arg-type]  # hiredis declares a tuple of one
 
     def _flush(self) -> None:
         """One write for a step of the event loop: each wakes Redis, which costs more than all the rest."""
-        self._transport.write(b"".join(self._packed))
-        self._packed.clear()
+        step_s = asyncio.get_running_loop().time() - self._unsent_since
+        for asked in self._unsent:
+            asked.was_sent = True
+            asked.deadline += step_s  # which was this router's doing, not that of Redis
+        # hiredis declares a tuple of one.
+        self._transport.write(b"".join([pack_command(asked.command) for asked in self._unsent]))  # type: ignore[arg-type]
+        self._unsent.clear()
 
     def close(self) -> None:
         """What flies is not answered any more."""
@@ -87,6 +94,7 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """From asyncio."""
+        self._unsent.clear()
         self._owner.lose(self)
 
 

@@ -177,6 +177,11 @@ class Scripts:
 
     def _watch(self) -> None:
         """A deadline has passed, perhaps of something that is answered."""
+        # What is answered is read first, in the step of the event loop between these two: it may be the loop that is late.
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._judge)
+
+    def _judge(self) -> None:
         now = asyncio.get_running_loop().time() + _EARLY_S
         for line in list(self._lines):
             late = [asked for asked in line.flying if asked.deadline <= now]
@@ -189,7 +194,7 @@ class Scripts:
         self._waiting = [asked for asked in self._waiting if asked.deadline > now]
         if self._opening is not None and not self._waiting:
             self._opening.cancel()
-        self._set_timer(min((asked.deadline for asked in self._unanswered() if asked.deadline > now), default=math.inf))
+        self._set_timer(min((asked.deadline for asked in self._unanswered()), default=math.inf))
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
@@ -198,7 +203,7 @@ class Scripts:
         self._timer = None if at == math.inf else asyncio.get_running_loop().call_at(at, self._watch)
 
     def _unanswered(self) -> Iterator[Asked]:
-        return chain(self._waiting, *(line.flying for line in self._lines))
+        return (asked for asked in chain(self._waiting, *(line.flying for line in self._lines)) if not asked.reply.done())
 
     def _fail(self, unanswered: Iterable[Asked], cause: str) -> None:
         for asked in unanswered:

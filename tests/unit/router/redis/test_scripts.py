@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,6 +109,19 @@ async def test_each_has_a_deadline_of_its_own(fake: FakeRedis, folder: Path) -> 
         each.reply(b"%d" % number)
     assert (await late, await other, fake.connections) == ([1], [2], 2)
     await scripts.close()
+
+
+async def test_a_late_event_loop_is_no_late_redis(server: RedisServer, folder: Path) -> None:
+    """This router does something else for longer than the deadline, before or after what it asked was sent: Redis has answered in time."""
+    hasty = Scripts(server.url, folder, deadline_s=0.05)
+    await hasty.load()
+    for steps in (1, 2, 3):
+        asked = append(hasty, steps)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        time.sleep(0.2)
+        assert await asked == [steps]
+    await hasty.close()
 
 
 async def test_what_was_never_sent_was_never_done(folder: Path) -> None:

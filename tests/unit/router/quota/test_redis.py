@@ -46,10 +46,10 @@ async def test_redis_decides_as_memory_does(server: RedisServer, steps: list[tup
                 running.add(turn)
 
 
-async def test_a_decision_that_fails_fails_alone(server: RedisServer) -> None:
+async def test_a_decision_that_fails_fails_alone(server: RedisServer, admin: Redis) -> None:
     """Another tenant's counter is broken: who asked in the same moment is granted, and has the figures of his own limits."""
     good, bad = (Subject(SubjectKind.TENANT, name, Limits(requests_per_minute=9)).bounds for name in ("good", "bad"))
-    async with RedisStore(server.url, deadline_s=5.0) as store, Redis.from_url(server.url) as admin:
+    async with RedisStore(server.url, deadline_s=5.0) as store:
         await admin.set("tidegate:{quota}:tenant:bad:requests_per_minute", "no window")
         asked = (store.reserve(f"{number}", bad if number == 1 else good, Amounts(1), Amounts) for number in range(3))
         first, broken, last = await asyncio.gather(*asked, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from hiredis import Reader
@@ -29,8 +29,9 @@ class Received:
 class FakeRedis:
     """On a unix socket, or encrypted on a port of this machine. Whatever is not a script gets OK."""
 
-    def __init__(self, folder: Path, tls: ssl.SSLContext | None = None) -> None:
-        self._path = str(folder / "redis.sock")
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._folder = TemporaryDirectory(dir="/tmp")  # not pytest's: a unix socket's path must be short
+        self._path = f"{self._folder.name}/redis.sock"
         self._tls = tls
         self.greetings: list[list[bytes]] = []
         """What was not a script."""
@@ -48,6 +49,7 @@ class FakeRedis:
         self._server.close()
         for writer in self._writers:
             writer.close()
+        self._folder.cleanup()
 
     @property
     def url(self) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from redis.asyncio import Redis
@@ -28,19 +27,10 @@ SCRIPTS = {
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    # Not tmp_path: a unix socket's path must be short.
-    with TemporaryDirectory(dir="/tmp") as name:
-        for script, source in SCRIPTS.items():
-            (Path(name) / f"{script}.lua").write_text(source)
-        yield Path(name)
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[RedisServer]:
-    server = RedisServer(folder)
-    yield server
-    server.kill()
+def folder(tmp_path: Path) -> Path:
+    for script, source in SCRIPTS.items():
+        (tmp_path / f"{script}.lua").write_text(source)
+    return tmp_path
 
 
 @pytest.fixture
@@ -52,8 +42,8 @@ async def scripts(server: RedisServer, folder: Path) -> AsyncIterator[Scripts]:
 
 
 @pytest.fixture
-async def fake(folder: Path) -> AsyncIterator[FakeRedis]:
-    async with FakeRedis(folder) as fake:
+async def fake() -> AsyncIterator[FakeRedis]:
+    async with FakeRedis() as fake:
         yield fake
 
 
@@ -84,10 +74,9 @@ async def test_who_leaves_takes_nobodys_reply(scripts: Scripts) -> None:
     assert second.cancelled()
 
 
-async def test_forgotten_scripts_are_sent_whole(server: RedisServer, scripts: Scripts) -> None:
+async def test_forgotten_scripts_are_sent_whole(scripts: Scripts, admin: Redis) -> None:
     """All that was asked at once is answered in order, as if Redis had known them."""
-    async with Redis.from_url(server.url) as admin:
-        await admin.script_flush()
+    await admin.script_flush()
     assert await asyncio.gather(*(append(scripts, number) for number in range(100))) == [[place] for place in range(1, 101)]
 
 
@@ -175,7 +164,7 @@ async def test_a_url_may_ask_for_more(folder: Path) -> None:
     authority.issue("server", "IP:127.0.0.1")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(authority.folder / "server.pem", authority.folder / "server.key")
-    async with FakeRedis(folder, tls) as fake:
+    async with FakeRedis(tls) as fake:
         url = f"rediss://:secret@127.0.0.1:{fake.port}/3?ssl_ca_certs={authority.folder}/ca.pem"
         scripts = Scripts(url, folder, deadline_s=PATIENT_S)
         asked = append(scripts, "a")

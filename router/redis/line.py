@@ -46,7 +46,7 @@ class Owner(Protocol):
 
 
 class Line(asyncio.Protocol):
-    """Made by `open`."""
+    """Made by `open_line`."""
 
     def __init__(self, writer: asyncio.StreamWriter, owner: Owner) -> None:
         self.flying: deque[Asked] = deque()

@@ -32,8 +32,6 @@ from router.ledger.spool import Spool
 from router.store.usage import EntriesRefused
 
 _RETRY_S = (0.1, 5.0)
-_GATHER_S = 0.25
-"""What comes meanwhile is written to the database together: a statement for each turn would cost as much as the turn."""
 
 T = TypeVar("T")
 log = logging.getLogger("tidegate.ledger")
@@ -59,8 +57,11 @@ class Ledger:
         note_s: float = 1.0,
         drain_s: float = 2.0,
         receipts_s: float = 15.0,
+        gather_s: float = 0.25,
     ) -> None:
-        """`receipts_s` is how long receipts for an earlier router's turns are waited for, before what was noted of them counts."""
+        """`receipts_s` is how long receipts for an earlier router's turns are waited for, before what was noted of them counts. What comes
+        within `gather_s` is written to the database together: a statement for each turn would cost as much as the turn.
+        """
         self._spool = Spool(folder)
         self._notes = RunningTurns(folder / "running.notes")
         self._sink = sink
@@ -68,13 +69,14 @@ class Ledger:
         self._note_s = note_s
         self._drain_s = drain_s
         self._receipts_s = receipts_s
+        self._gather_s = gather_s
         self._lost: dict[str, UsageEntry] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
         self._turns: dict[str, Callable[[], UsageEntry]] = {}
         self._buffer: list[str] = []
         self._recorded = self._safe = 0
         self._disk_fails = False
-        self._filled, self._spooled, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._filled, self._spooled, self._drained, self._hurry = (asyncio.Event() for _ in range(4))
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def begin(self, turn: str, describe: Callable[[], UsageEntry]) -> None:
@@ -106,9 +108,13 @@ class Ledger:
             await asyncio.wait({flushed}, timeout=within_s)
 
     async def written(self) -> None:
-        """Returns when all that is recorded is in the database."""
-        await self.durable()
-        await self._drained.wait()
+        """Returns when all that is recorded is in the database; meanwhile nothing is gathered."""
+        self._hurry.set()
+        try:
+            await self.durable()
+            await self._drained.wait()
+        finally:
+            self._hurry.clear()
 
     def require_room(self) -> None:
         """Raises RouterError when new turns could not be recorded: the spool is full, or the disk fails."""
@@ -186,11 +192,16 @@ class Ledger:
     async def _write_for_ever(self) -> None:
         while True:
             await self._spooled.wait()
-            await asyncio.sleep(_GATHER_S)
+            await self._gather()
             self._spooled.clear()
             await _persist(self._write, "usage cannot be written to the database and stays on disk")
             if not self._spooled.is_set():
                 self._drained.set()
+
+    async def _gather(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._gather_s):
+                await self._hurry.wait()
 
     async def _write(self) -> None:
         while self._spool.pending_bytes and (chunk := await self._run(self._spool.read)):

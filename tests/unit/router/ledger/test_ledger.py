@@ -44,6 +44,14 @@ async def test_recording_waits_for_nothing(tmp_path: Path) -> None:
         assert list(sink.rows) == ["a", "b"]
 
 
+async def test_a_ledger_that_stops_waits_for_no_more_turns(tmp_path: Path) -> None:
+    """What was being gathered is written at once."""
+    sink = FakeSink()
+    async with Ledger(tmp_path, sink, gather_s=3600.0).running() as ledger:
+        ledger.record(entry_of("a"))
+    assert list(sink.rows) == ["a"]
+
+
 async def test_the_first_entry_of_a_turn_counts(tmp_path: Path) -> None:
     """A caller who leaves right after the last token does not turn a finished turn into an aborted one of no tokens."""
     sink = FakeSink()

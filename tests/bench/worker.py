@@ -12,6 +12,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,12 @@ class TidegateFront(GRPCInferenceServiceServicer):
     """What Triton tells of our model: its configuration, from the file that Triton loads."""
 
     async def ModelConfig(self, request: triton.ModelConfigRequest, context: Any) -> triton.ModelConfigResponse:
-        return triton.ModelConfigResponse(config=text_format.Parse(CONFIG.read_text(), ModelConfig()))
+        return triton.ModelConfigResponse(config=_read_config())
+
+
+@cache
+def _read_config() -> ModelConfig:
+    return text_format.Parse(CONFIG.read_text(), ModelConfig())
 
 
 class _Front(TidegateFront):

@@ -26,10 +26,11 @@ uvloop.run(serve(read_config(json.loads(sys.argv[1]))))
 
 @dataclass(frozen=True, slots=True)
 class RouterProcess:
-    """A running router and its target, host:port."""
+    """A running router, its target and where its HTTP door is, both host:port."""
 
     process: asyncio.subprocess.Process
     target: str
+    http: str
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal."""
@@ -51,10 +52,11 @@ async def run_process(values: dict[str, Any], **secrets: str) -> AsyncIterator[R
     )
     try:
         assert process.stdout is not None
-        target = (await process.stdout.readline()).decode().split()[3].rstrip(",")
-        async with grpc.aio.insecure_channel(target) as channel:
+        line = (await process.stdout.readline()).decode()
+        places = dict(place.split(" on ") for place in line.strip().split(", "))
+        async with grpc.aio.insecure_channel(places["router ready"]) as channel:
             await _served(HealthStub(channel))
-        yield RouterProcess(process, target)
+        yield RouterProcess(process, places["router ready"], places["http"])
     finally:
         if process.returncode is None:
             process.kill()

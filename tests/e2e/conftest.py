@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from server.assets.catalogue import DEFAULT_MODEL
+from server.assets.store import resolve
+from server.engine.openvino import OpenVinoEngine
+from server.options import EngineOptions
 from server.stack import Stack, StackOptions, run_stack
 
 
@@ -23,3 +28,17 @@ async def stack() -> AsyncIterator[Stack]:
     """A stack whose engine answers a batch exactly as each request alone; shared, so tests must leave it as it was."""
     async with run_stack(StackOptions(profile="deterministic")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """The prepared default model."""
+    return resolve(DEFAULT_MODEL)
+
+
+@pytest.fixture(scope="session")
+def engine(folder: Path) -> Iterator[OpenVinoEngine]:
+    """The stack's engine without the stack, in this process; each test leaves it idle."""
+    made = OpenVinoEngine(EngineOptions(folder, "bare", profile="deterministic"))
+    yield made
+    made.close()

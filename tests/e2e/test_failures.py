@@ -6,70 +6,69 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 
 import grpc
 import pytest
 from tidegate import Client, TidegateError, user
 
-from server.launch import Triton
-from server.stack import Stack, StackOptions, run_stack
-from server.triton_options import TritonOptions
 from tests.e2e.asking import answer, is_serving, read_metrics, resident_kib
+from tests.e2e.scripted import run_scripted
 
 
-async def test_killing_triton_fails_its_turns_and_the_router_recovers() -> None:
+async def test_killing_triton_fails_its_turns_and_the_router_recovers(folder: Path, tmp_path: Path) -> None:
     """kill -9 of Triton: every turn fails UNAVAILABLE within 2 s, health goes NOT_SERVING, and all is well when Triton is back."""
-    async with run_stack(StackOptions(engine={"engine": "scripted", "step_us": "5000"})) as stack:
-        assert stack.triton is not None
-        async with Client(stack.router) as client, client.session() as session:
+    async with run_scripted(tmp_path, folder, step_us="5000") as worker, worker.router() as router:
+        async with Client(router.target) as client, client.session() as session:
             turns = [await session.start(user("go"), max_output_tokens=5000) for _ in range(8)]
             await asyncio.sleep(0.3)
-            os.kill(stack.triton.pid, signal.SIGKILL)
+            os.kill(worker.triton.pid, signal.SIGKILL)
             killed = time.monotonic()
             errors = await asyncio.gather(*(turn.text() for turn in turns), return_exceptions=True)
             assert time.monotonic() - killed < 2.0
         assert {error.code for error in errors if isinstance(error, TidegateError)} == {grpc.StatusCode.UNAVAILABLE}
-        assert not await is_serving(stack.router)
+        assert not await is_serving(router.target)
         with pytest.raises(TidegateError) as refused:
-            await answer(stack.router, "go")
+            await answer(router.target, "go")
         assert refused.value.reason == "NO_WORKER"
-        async with await Triton.start(TritonOptions(stack.repository, grpc_port=int(stack.worker.rpartition(":")[2]))):
+        await worker.triton.wait()
+        async with worker.again():
             for _ in range(100):
-                if await is_serving(stack.router):
+                if await is_serving(router.target):
                     break
                 await asyncio.sleep(0.1)
-            assert len(await answer(stack.router, "go", max_tokens=5)) == 5
+            assert len(await answer(router.target, "go", max_tokens=5)) == 5
 
 
-@pytest.mark.parametrize("streams", [800, pytest.param(5000, marks=pytest.mark.slow)])
-async def test_a_cancel_storm_leaves_nothing_behind(streams: int) -> None:
-    """Thousands of streams cancelled after a few tokens: nothing runs on, and the router's memory is within 10 % of where it was."""
-    async with run_stack(StackOptions(engine={"engine": "scripted", "step_us": "1000"})) as stack:
-        pid = stack.router_process.pid
-        await _storm(stack, 400)
-        before = resident_kib(pid)
-        await _storm(stack, streams)
-        assert await answer(stack.router, "still there?", max_tokens=5) != ""
-        assert resident_kib(pid) < before * 1.1
-        samples = await asyncio.to_thread(read_metrics, stack.metrics)
+@pytest.mark.parametrize("streams", [400, pytest.param(5000, marks=pytest.mark.slow)])
+async def test_a_cancel_storm_leaves_nothing_behind(folder: Path, tmp_path: Path, streams: int) -> None:
+    """Hundreds or thousands of streams cancelled after a few tokens: nothing runs on, and the router's memory is within 10 % of where it
+    was."""
+    async with run_scripted(tmp_path, folder, step_us="1000") as worker, worker.router() as router:
+        await _storm(router.target, 200)
+        before = resident_kib(router.process.pid)
+        await _storm(router.target, streams)
+        assert await answer(router.target, "still there?", max_tokens=5) != ""
+        assert resident_kib(router.process.pid) < before * 1.1
+        samples = await asyncio.to_thread(read_metrics, router.http)
         assert {value for name, _, value in samples if name in ("tidegate_active_turns", "tidegate_streams")} == {0.0}
         assert {value for _, labels, value in samples if labels.get("figure") in ("active", "queued")} == {0.0}
 
 
-async def test_sigterm_drains_the_router() -> None:
+async def test_sigterm_drains_the_router(folder: Path, tmp_path: Path) -> None:
     """SIGTERM: the running turn finishes, the caller is told to go, and the router exits with 0."""
-    async with run_stack(StackOptions(engine={"engine": "scripted", "step_us": "10000"})) as stack:
-        async with Client(stack.router) as client, client.session() as session:
+    async with run_scripted(tmp_path, folder, step_us="4000") as worker, worker.router() as router:
+        async with Client(router.target) as client, client.session() as session:
             turn = await session.start(user("go"), max_output_tokens=100)
             await asyncio.sleep(0.2)
-            stack.router_process.terminate()
+            router.send(signal.SIGTERM)
             assert len(await turn.text()) == 100
-        assert await stack.router_process.wait() == 0
+        assert await router.process.wait() == 0
 
 
-async def _storm(stack: Stack, streams: int) -> None:
+async def _storm(target: str, streams: int) -> None:
     """Opens streams, 50 at a time, and drops each after three tokens."""
-    async with Client(stack.router, resume_for=0) as client:
+    async with Client(target, resume_for=0) as client:
         places = asyncio.Semaphore(50)
 
         async def drop_one() -> None:

@@ -10,14 +10,14 @@ import pytest
 from tidegate import Client, Turn, user
 
 from router.text.tokenizer import Tokenizer
-from server.assets.store import resolve
 from server.engine.base import Request
 from server.engine.openvino import OpenVinoEngine
 from server.engine.scripted import Emit, count_up
-from server.options import EngineOptions
-from server.stack import Stack, StackOptions, run_stack
+from server.launch import Triton
+from server.stack import Stack
 from tests.e2e.asking import resident_kib
 from tests.e2e.direct import generate_directly
+from tests.e2e.scripted import run_scripted
 
 TOKENS = 12
 THINGS = """
@@ -28,48 +28,49 @@ nuts oaks
 PROMPTS = [f"Tell me about {thing}." for thing in THINGS.split()]
 
 
-@pytest.mark.parametrize("stalled_s", [3, pytest.param(20, marks=pytest.mark.slow)])
-async def test_a_stalled_router_costs_little_and_slows_nobody(stalled_s: int) -> None:
+@pytest.mark.parametrize("stalled_s", [1, pytest.param(20, marks=pytest.mark.slow)])
+async def test_a_stalled_router_costs_little_and_slows_nobody(folder: Path, tmp_path: Path, stalled_s: int) -> None:
     """A router under SIGSTOP with 64 turns: Triton's memory hardly grows, another router's tokens keep their pace, and after SIGCONT every
     token of the stalled turns arrives once and in order."""
-    engine = {"engine": "scripted", "step_us": "5000", "max_num_seqs": "256", "kv_blocks": "100000"}
-    async with run_stack(StackOptions(engine=engine)) as stalled, run_stack(StackOptions(worker=stalled.worker)) as other:
-        async with Client(stalled.router) as first, first.session() as its, Client(other.router) as second, second.session() as theirs:
+    async with (
+        run_scripted(tmp_path, folder, step_us="5000", max_num_seqs="256", kv_blocks="100000") as worker,
+        worker.router() as stalled,
+        worker.router() as other,
+    ):
+        async with Client(stalled.target) as first, first.session() as its, Client(other.target) as second, second.session() as theirs:
             turns = [await its.start(user("go"), max_output_tokens=150 * stalled_s) for _ in range(64)]
             paced = 200 * (stalled_s + 3)
             pacer = await theirs.start(user("go"), max_output_tokens=paced)
             count = _Counter(pacer)
             await asyncio.sleep(1.0)
-            before, started = worker_memory(stalled), count.tokens
-            stalled.router_process.send_signal(signal.SIGSTOP)
+            before, started = worker_memory(worker.triton), count.tokens
+            stalled.send(signal.SIGSTOP)
             await asyncio.sleep(stalled_s)
-            grown, during = worker_memory(stalled) - before, count.tokens - started
-            stalled.router_process.send_signal(signal.SIGCONT)
+            grown, during = worker_memory(worker.triton) - before, count.tokens - started
+            stalled.send(signal.SIGCONT)
             texts = await asyncio.gather(*(turn.text() for turn in turns))
             assert await count.settle(pacer) == paced
     assert grown < 20 * 1024
     assert during / stalled_s > started / 1.0 / 2
     ids = [token for action in count_up(Request(0, [1], 150 * stalled_s)) if isinstance(action, Emit) for token in action.tokens]
-    assert set(texts) == {Tokenizer.load(resolve("smollm2-135m")).decoder().feed(ids)}
+    assert set(texts) == {Tokenizer.load(folder).decoder().feed(ids)}
 
 
-@pytest.mark.parametrize("prompts", [8, pytest.param(50, marks=pytest.mark.slow)])
-async def test_a_lane_brings_the_tokens_of_the_bare_engine(stack: Stack, prompts: int) -> None:
+@pytest.mark.parametrize("prompts", [4, pytest.param(50, marks=pytest.mark.slow)])
+async def test_a_lane_brings_the_tokens_of_the_bare_engine(stack: Stack, folder: Path, engine: OpenVinoEngine, prompts: int) -> None:
     """Greedy: through a lane, straight from Triton and from the bare engine the answers are equal, one and 16 at a time."""
-    folder = resolve("smollm2-135m")
     tokenizer = Tokenizer.load(folder)
     ids = [tokenizer.encode_chat([{"role": "user", "content": prompt}]) for prompt in PROMPTS[:prompts]]
-    bare = await asyncio.to_thread(_generate_bare, folder, ids)
+    bare = [await asyncio.to_thread(_run_alone, engine, Request(number, prompt, TOKENS)) for number, prompt in enumerate(ids, start=1)]
     texts = [tokenizer.decoder().feed(tokens) for tokens in bare]
     for at_once in (1, 16):
         assert await _in_groups(at_once, [_ask(stack.router, prompt) for prompt in PROMPTS[:prompts]]) == texts
         assert await _in_groups(at_once, [generate_directly(stack.worker, prompt, TOKENS) for prompt in ids]) == bare
 
 
-def worker_memory(stack: Stack) -> int:
+def worker_memory(triton: Triton) -> int:
     """Resident KiB of tritonserver and its Python stub."""
-    assert stack.triton is not None
-    group = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal() and _group_of(path) == stack.triton.pid]
+    group = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal() and _group_of(path) == triton.pid]
     return sum(resident_kib(pid) for pid in group)
 
 
@@ -95,13 +96,6 @@ def _group_of(process: Path) -> int:
         return int((process / "stat").read_text().rpartition(")")[2].split()[2])
     except OSError:
         return 0
-
-
-def _generate_bare(folder: Path, prompts: list[list[int]]) -> list[list[int]]:
-    engine = OpenVinoEngine(EngineOptions(folder, "bare", profile="deterministic"))
-    answers = [_run_alone(engine, Request(number, prompt, TOKENS)) for number, prompt in enumerate(prompts, start=1)]
-    engine.close()
-    return answers
 
 
 def _run_alone(engine: OpenVinoEngine, request: Request) -> list[int]:

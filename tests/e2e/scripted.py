@@ -41,7 +41,7 @@ class Scripted:
     @asynccontextmanager
     async def again(self) -> AsyncIterator[Triton]:
         """Triton once more, on the same port."""
-        async with killed(await Triton.start(TritonOptions(self.repository, grpc_port=int(self.address.rpartition(":")[2])))) as triton:
+        async with killed_at_end(await Triton.start(TritonOptions(self.repository, grpc_port=int(self.address.rpartition(":")[2])))) as triton:
             yield triton
 
 
@@ -50,12 +50,12 @@ async def run_scripted(folder: Path, model: Path, **engine: str) -> AsyncIterato
     """Runs one; `engine` are values of config.pbtxt, and the repository is rendered into `folder`."""
     values = {"engine": "scripted", "model_dir": str(model), "model_name": model.name, **engine}
     repository = render_repository(TEMPLATE, folder / "repository", values)
-    async with killed(await Triton.start(TritonOptions(repository))) as triton:
+    async with killed_at_end(await Triton.start(TritonOptions(repository))) as triton:
         yield Scripted(triton, repository, model)
 
 
 @asynccontextmanager
-async def killed(triton: Triton) -> AsyncIterator[Triton]:
+async def killed_at_end(triton: Triton) -> AsyncIterator[Triton]:
     """A Triton that is killed when this is left."""
     ended = asyncio.create_task(triton.wait())
     try:

@@ -21,6 +21,7 @@ from server.collector import Collector, SpanRecord
 from server.installation import PACKAGE_ROOT
 from server.launch import Triton, TritonFailed
 from server.triton_options import TritonOptions
+from tests.e2e.scripted import killed_at_end
 
 SHARED_MEMORY = Path("/dev/shm")
 CALLER = "b7ad6b7169203331"
@@ -74,9 +75,9 @@ asyncio.run(run())
 """
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    return write_repository(tmp_path, MODEL)
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_repository(tmp_path_factory.mktemp("tiny"), MODEL)
 
 
 def write_repository(folder: Path, code: str) -> Path:
@@ -150,7 +151,7 @@ async def test_a_stream_runs_and_nothing_is_left(repository: Path) -> None:
 async def test_a_callers_context_becomes_spans(repository: Path) -> None:
     """A request that carries a traceparent is traced under it, down into the model; one that carries none is not traced."""
     with Collector.start() as collector:
-        async with await Triton.start(TritonOptions(repository, trace_url=collector.url)) as triton:
+        async with killed_at_end(await Triton.start(TritonOptions(repository, trace_url=collector.url))) as triton:
             untraced = [text async for text in stream(triton.endpoints.grpc, 0)]
             trace, traced = await trace_one(triton, collector)
         spans = {span.name: span for span in collector.spans(trace)}
@@ -198,8 +199,8 @@ async def test_a_model_that_fails_to_load_is_quoted(tmp_path: Path) -> None:
 
 async def test_two_servers_do_not_clash(repository: Path) -> None:
     """Two servers on one machine have ports and shared memory of their own, and one outlives the other."""
-    async with await Triton.start(TritonOptions(repository)) as first:
-        async with await Triton.start(TritonOptions(repository)) as second:
+    async with killed_at_end(await Triton.start(TritonOptions(repository))) as first:
+        async with killed_at_end(await Triton.start(TritonOptions(repository))) as second:
             assert first.endpoints.grpc != second.endpoints.grpc
         answers = [text async for text in stream(first.endpoints.grpc, 1)]
     assert answers[0] == "0"

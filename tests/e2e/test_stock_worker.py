@@ -23,6 +23,7 @@ from tests.bench.router import Router, run_router
 from tests.bench.tracing import caller_trace
 from tests.bench.waiting import until
 from tests.bench.worker import Worker
+from tests.e2e.scripted import killed_at_end
 from tests.e2e.stock import MAX_INPUT, MAX_SEQUENCE, StockWorker
 
 MAIN_END, OTHER_END = 2, 0
@@ -52,7 +53,7 @@ def ids(folder: Path, text: str) -> Sequence[int]:
 async def bench(chatml: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
     worker = StockWorker.prepare(tmp_path_factory.mktemp("stock"), chatml)
     with Collector.start() as collector:
-        async with await worker.start(trace_url=collector.url) as triton, run_router(chatml, triton.endpoints.grpc) as router:
+        async with killed_at_end(await worker.start(trace_url=collector.url)) as triton, run_router(chatml, triton.endpoints.grpc) as router:
             yield Bench(collector, worker, router, triton.endpoints.grpc, chatml)
 
 
@@ -143,7 +144,7 @@ async def test_options_reach_the_model(bench: Bench) -> None:
 
 async def test_a_cancel_reaches_the_model_within_a_second(bench: Bench, session: Session) -> None:
     """Cancelling one turn ends it in the model, and no other that runs there."""
-    bench.play("a", repeat=True, step_s=0.02)
+    bench.play("a", repeat=True, step_s=0.01)
     turn, other = [await session.start(user("hi"), max_output_tokens=100) for _ in range(2)]
     async for event in turn:
         if event.HasField("text_delta"):
@@ -227,7 +228,7 @@ async def test_killing_triton_fails_its_turns_and_it_is_used_again(chatml: Path,
         await until(lambda: not any(it.up for it in router.app.workers), within_s=2.0)
         assert (await failure_of(await session.start(user("hi")))).reason == "NO_WORKER"
         await triton.wait()
-        async with await worker.start(int(triton.endpoints.grpc.rpartition(":")[2])):
+        async with killed_at_end(await worker.start(int(triton.endpoints.grpc.rpartition(":")[2]))):
             await until(lambda: all(it.up for it in router.app.workers))
             assert await (await session.start(user("hi"), max_output_tokens=3)).text() == "aaa"
 

@@ -6,10 +6,18 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from redis.asyncio import Redis
 
 from tests.models import build_chatml_model
 from tests.unit.router.quota.redis_server import RedisServer, run_redis
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the slow tests are left out, properties are tried on a quarter of the examples."""
+    settings.register_profile("quick", max_examples=25)
+    if "not slow" in config.option.markexpr:
+        settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,9 @@ class Scripted:
     @asynccontextmanager
     async def again(self) -> AsyncIterator[Triton]:
         """Triton once more, on the same port."""
-        async with killed_at_end(await Triton.start(TritonOptions(self.repository, grpc_port=int(self.address.rpartition(":")[2])))) as triton:
+        async with killed_at_end(
+            await Triton.start(TritonOptions(self.repository, grpc_port=int(self.address.rpartition(":")[2])))
+        ) as triton:
             yield triton
 
 

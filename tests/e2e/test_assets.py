@@ -77,6 +77,7 @@ def test_tokenizer_gives_back_every_text(folder: Path) -> None:
     assert tokenizer.decode_batch(ids, skip_special_tokens=False) == TEXTS
 
 
+@pytest.mark.slow  # the stack and the demo ask it the same on the way to everything else
 @pytest.mark.parametrize("properties", [{}, DETERMINISTIC], ids=["default", "deterministic"])
 def test_model_answers(folder: Path, properties: dict[str, str]) -> None:
     """The prepared folder serves both the fast and the deterministic profile."""

@@ -53,7 +53,10 @@ def ids(folder: Path, text: str) -> Sequence[int]:
 async def bench(chatml: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
     worker = StockWorker.prepare(tmp_path_factory.mktemp("stock"), chatml)
     with Collector.start() as collector:
-        async with killed_at_end(await worker.start(trace_url=collector.url)) as triton, run_router(chatml, triton.endpoints.grpc) as router:
+        async with (
+            killed_at_end(await worker.start(trace_url=collector.url)) as triton,
+            run_router(chatml, triton.endpoints.grpc) as router,
+        ):
             yield Bench(collector, worker, router, triton.endpoints.grpc, chatml)
 
 

@@ -14,6 +14,7 @@ from router.model import Failed, Finished, FinishReason, Message, Role, TurnEven
 from router.quota.limits import Limits, Price
 from router.quota.quota import SLICE_TOKENS
 from router.text.tokenizer import Tokenizer
+from tests.budget import examples
 from tests.unit.router.pipeline_bench import Bench
 
 TURNS = 6
@@ -76,7 +77,7 @@ def tokenizer(chatml: Path) -> Tokenizer:
     return Tokenizer.load(chatml)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(1.5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 def test_charges_are_what_the_engine_made(tokenizer: Tokenizer, played: list[Step]) -> None:
     """Every turn has one end and at most one entry; entries sum to the tokens made; quota, money, queue and holds come out even."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.admission.fair import Account, Bill, Counters, Prices
+from tests.budget import examples
 
 PRICES = Prices(prompt=1.0, output=2.0)
 LONGEST_PROMPT, LONGEST_OUTPUT, SLOTS = 50, 30, 3
@@ -168,7 +169,7 @@ weights = st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=2, max_size=4)
 
 
 @given(st.lists(sizes, min_size=1, max_size=80), weights)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(1.5), deadline=None)
 def test_the_bound_holds_for_all_tenants_that_wait(turns: list[tuple[int, int, int]], shares: list[float]) -> None:
     """Over any interval from any start, service by weight of two waiting tenants differs by at most 2 U; see fair.py."""
     bound = PRICES.of(LONGEST_PROMPT, SLOTS * LONGEST_OUTPUT)

@@ -12,6 +12,7 @@ from router.admission.fair import Prices
 from router.admission.turnstile import Turnstile
 from router.errors import TidegateError
 from router.model import Priority
+from tests.budget import examples
 from tests.unit.router.admission.engine import Arrival, Engine
 
 ENTRY = Entry("a", 100, 20)
@@ -31,7 +32,7 @@ def make_turnstile(slots: int = 1, limits: QueueLimits = QueueLimits()) -> Turns
 
 
 @given(st.lists(entries, max_size=30), st.lists(st.integers(0, 100), max_size=5), entries)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 def test_what_is_foreseen_is_what_a_turn_is_told_when_it_comes(asked: list[Entry], leave: list[int], new: Entry) -> None:
     """Whoever waits, and whatever class the turn is of; and to ask changes nothing for those who wait."""
     turnstile = make_turnstile(0, QueueLimits(length=1000, tenant_share=1.0))

@@ -13,6 +13,7 @@ from router.admission.line import Ticket
 from router.admission.turnstile import Turnstile
 from router.errors import Code, TidegateError
 from router.model import Priority
+from tests.budget import examples
 from tests.unit.router.admission.engine import Arrival, Engine
 
 
@@ -87,7 +88,7 @@ def test_a_class_buys_nothing_from_other_tenants() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(Priority), st.floats(0, 20)), min_size=1, max_size=40))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_no_class_starves(arrivals: list[tuple[Priority, float]]) -> None:
     """After its head start a turn is never passed by one of its tenant that comes later, of whatever class."""
     limits = QueueLimits(standard_wait_s=5.0, batch_wait_s=12.0)
@@ -179,7 +180,7 @@ deeds = st.lists(
 
 
 @given(deeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(1.5), deadline=None)
 def test_no_slot_idles_and_no_turn_is_lost(trace: list[tuple[str, int, Priority]]) -> None:
     """In any order of arrivals, cancels, ends and changes of capacity a turn runs at most once, and waits only while no slot is free."""
     desk = Desk(slots=2, limits=QueueLimits(length=10_000, tenant_share=1.0))
@@ -215,7 +216,7 @@ entries = st.builds(
 
 
 @given(st.lists(entries, min_size=1, max_size=30), st.lists(st.integers(0, 100), max_size=5))
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 def test_the_told_position_is_the_order_of_service(asked: list[Entry], leave: list[int]) -> None:
     """With nobody coming or leaving, turns go in the order of their positions; being told alone or with all others is the same."""
     desk = Desk(slots=0)

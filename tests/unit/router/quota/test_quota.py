@@ -13,6 +13,7 @@ from router.quota.estimate import OutputEstimator
 from router.quota.limits import FREE, Amounts, Limits, Price, Subject, SubjectKind
 from router.quota.memory import MemoryStore
 from router.quota.quota import Ask, Hold, QuotaExceeded, StoredQuota
+from tests.budget import examples
 from tests.unit.router.quota.fake_store import HandClock, NeverStore
 
 
@@ -275,7 +276,7 @@ class Play:
                 assert 0 <= self.desk.store.count_used(bound) <= bound.limit
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(1.5), deadline=None)
 @given(steps)
 async def test_whatever_happens_what_is_charged_was_produced(steps: list[tuple[str, int]]) -> None:
     """Any order of starts, tokens, ends, cancels, failures and second settlements: no limit is ever passed, and the month's money, whose

@@ -15,6 +15,7 @@ from router.quota.memory import MemoryStore
 from router.quota.quota import Ask, StoredQuota
 from router.quota.redis import RedisStore
 from router.quota.store import Granted, StoreAway
+from tests.budget import examples
 from tests.unit.router.quota.redis_server import RedisServer
 
 steps = st.lists(
@@ -22,7 +23,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps)
 async def test_redis_decides_as_memory_does(server: RedisServer, steps: list[tuple[str, int, int, int]]) -> None:
     """The same calls get the same answers from both stores: the scripts are the arithmetic of window.py and booking.py."""

@@ -26,6 +26,7 @@ from router.routing.policy import (
     choose,
     read_rates,
 )
+from tests.budget import examples
 
 RATES = Rates(turn_s=0.005, token_s=1e-4, pair_s=1e-9, step_s=0.01, sequence_s=1e-4)
 REQUEST = Request(prompt_tokens=2000, output_tokens=100, key=7)
@@ -132,7 +133,7 @@ def test_more_load_never_attracts_and_more_cached_never_repels(state: WorkerStat
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
-@settings(max_examples=30)
+@settings(max_examples=examples(0.3))
 @given(data=st.data())
 def test_every_policy_chooses_one_of_the_workers(policy: Policy, data: st.DataObject) -> None:
     """And says what the turn would add there."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from router.routing.book import Booking, MemoryBook
 from router.routing.offer import Offer
 from router.routing.redis_book import RedisBook
+from tests.budget import examples
 from tests.unit.router.quota.redis_server import RedisServer
 
 WORKERS = [f"10.0.0.{number}:8001" for number in range(4)]
@@ -46,7 +47,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.3), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps, data=st.data())
 async def test_redis_chooses_as_memory_does(server: RedisServer, steps: list[list[Offer] | tuple[str, int]], data: st.DataObject) -> None:
     """The same offers get the same worker, whichever of two routers asks: the script is the arithmetic of offer.py."""

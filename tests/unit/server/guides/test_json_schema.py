@@ -166,7 +166,7 @@ def _as_object(properties: dict[str, tuple[Any, bool]]) -> dict[str, Any]:
 DEFINITIONS = {"tree": {"type": "object", "properties": {"next": {"$ref": "#/$defs/tree"}, "v": {"type": "integer"}}, "required": ["v"]}}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(schema=st.recursive(LEAVES, _branches, max_leaves=8), seed=st.integers())
 def test_every_answer_is_compact_json_that_validates(schema: Any, seed: int) -> None:
     """Whatever the grammar lets the engine write is JSON, has no blanks between its parts, and satisfies the schema."""

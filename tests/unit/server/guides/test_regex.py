@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.engine.base import GuideKind, RequestRefused
+from tests.budget import examples
 from tests.unit.server.guides.derivation import Writer, compile_rules, matches
 
 CASES: list[tuple[str, list[str], list[str]]] = [
@@ -59,7 +60,7 @@ def _groups(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 PATTERNS = st.recursive(st.builds(str.__add__, ATOMS, QUANTIFIERS), _groups, max_leaves=8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 @given(pattern=PATTERNS, texts=st.lists(st.text("ab0é.- ", max_size=5), max_size=8), seed=st.integers())
 def test_the_grammar_means_what_the_regex_means(pattern: str, texts: list[str], seed: int) -> None:
     """What is written matches, and a text can be written exactly if it matches; only repeating what may be empty is refused."""

@@ -15,6 +15,7 @@ from router.errors import CallerError, Code
 from router.transport.kserve.asked import read_asked
 from router.transport.kserve.contracts import TEXT, TOKENS
 from router.transport.kserve.tensors import read_inputs, read_outputs
+from tests.budget import examples
 from tests.unit.router.transport.kserve.requests import TEXT_MODEL, TOKENS_MODEL, pack, request_of, text_of, tokens_of
 
 Edit = Callable[[ModelInferRequest], Any]
@@ -181,7 +182,7 @@ def requests(draw: st.DrawFn) -> ModelInferRequest:
     return request
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(request=requests(), served=st.sampled_from([TOKENS_MODEL, TEXT_MODEL]))
 def test_nothing_but_a_turn_or_a_refusal_comes_of_any_tensors(request: ModelInferRequest, served: Any) -> None:
     """Whatever their names, types, shapes, values and parameters are; nothing of a caller's own text is in the refusal."""
@@ -194,7 +195,7 @@ def test_nothing_but_a_turn_or_a_refusal_comes_of_any_tensors(request: ModelInfe
         assert (asked.turn.input_ids is None) == (served is TEXT_MODEL)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 @given(data=st.binary(max_size=64), at=st.integers(0, 200))
 def test_nothing_but_a_turn_or_a_refusal_comes_of_broken_messages(data: bytes, at: int) -> None:
     """A whole request's bytes, overwritten somewhere; what the decoder itself refuses never comes here."""

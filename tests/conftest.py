@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("quick", max_examples=25)
     if "not slow" in config.option.markexpr:
         settings.load_profile("quick")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, and the garbage collector need not look at it again; `router.__main__` does the same."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

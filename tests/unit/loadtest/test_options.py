@@ -73,7 +73,7 @@ def test_the_command_says_what_is_wrong(arguments: list[str], capsys: pytest.Cap
 async def test_a_campaign_runs_its_stages(tmp_path: Path) -> None:
     """Against a mock, with the cost of a process."""
     async with run_mock(0.005) as (_, port):
-        arguments = parse("--rate", "40", "--rate", "80", "--duration", "0.6", "--output", "5", "--model", "mock", "--process", "self=1")
+        arguments = parse("--rate", "40", "--rate", "80", "--duration", "0.3", "--output", "5", "--model", "mock", "--process", "self=1")
         arguments.target = f"http://127.0.0.1:{port}"
         result = await run_campaign(read_campaign(arguments), Console(file=io.StringIO()))
     result.save(tmp_path / "a.json")

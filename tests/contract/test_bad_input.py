@@ -113,37 +113,38 @@ BAD_STREAMS: dict[str, tuple[list[ConverseRequest], Wrong]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_TURNS)
-async def test_a_bad_turn_fails_and_its_stream_lives(chatml: Path, case: str) -> None:
+async def test_a_bad_turn_fails_and_its_stream_lives(chatml: Path, subtests: pytest.Subtests) -> None:
     """On Converse a bad turn is `failed` with the fields named; the turns before and after it on the stream complete."""
-    spec, expected = BAD_TURNS[case]
-    turns = iter((SETUP, start(1), start(2, spec), start(3)))
     async with Worker(chatml).running() as worker, run_router(chatml, worker.address) as router, router.stub() as stub:
-        events = [event async for frame in stub.Converse(turns) for event in frame.events]
-        assert worker.calls == 2
-    ends = {event.turn: event for event in events if event.WhichOneof("event") in ("finished", "failed")}
-    assert what_is_wrong(TidegateError(ends[2].failed.status)) == expected
-    assert [ends[turn].finished.finish_reason for turn in (1, 3)] == [FINISH_REASON_STOP] * 2
+        for case, (spec, expected) in BAD_TURNS.items():
+            with subtests.test(case):
+                turns, before = iter((SETUP, start(1), start(2, spec), start(3))), worker.calls
+                events = [event async for frame in stub.Converse(turns) for event in frame.events]
+                assert worker.calls == before + 2
+                ends = {event.turn: event for event in events if event.WhichOneof("event") in ("finished", "failed")}
+                assert what_is_wrong(TidegateError(ends[2].failed.status)) == expected
+                assert [ends[turn].finished.finish_reason for turn in (1, 3)] == [FINISH_REASON_STOP] * 2
 
 
-@pytest.mark.parametrize("case", BAD_TURNS)
-async def test_a_bad_single_turn_ends_its_call(chatml: Path, case: str) -> None:
+async def test_a_bad_single_turn_ends_its_call(chatml: Path, subtests: pytest.Subtests) -> None:
     """On Complete and Stream a bad turn is the call's status with the fields named; nothing reaches a worker; the next call works."""
-    spec, expected = BAD_TURNS[case]
     async with Worker(chatml).running() as worker, run_router(chatml, worker.address) as router, router.stub() as stub:
-        assert what_is_wrong(await failure_of(stub.Complete(CompleteRequest(spec=spec)))) == expected
-        assert what_is_wrong(await failure_of(stub.Stream(StreamRequest(spec=spec)))) == expected
-        assert worker.calls == 0
-        assert (await stub.Complete(CompleteRequest(spec=GOOD))).text == "ok"
+        for case, (spec, expected) in BAD_TURNS.items():
+            with subtests.test(case):
+                before = worker.calls
+                assert what_is_wrong(await failure_of(stub.Complete(CompleteRequest(spec=spec)))) == expected
+                assert what_is_wrong(await failure_of(stub.Stream(StreamRequest(spec=spec)))) == expected
+                assert worker.calls == before
+                assert (await stub.Complete(CompleteRequest(spec=GOOD))).text == "ok"
 
 
-@pytest.mark.parametrize("case", BAD_STREAMS)
-async def test_a_bad_stream_ends_and_the_connection_lives(chatml: Path, case: str) -> None:
+async def test_a_bad_stream_ends_and_the_connection_lives(chatml: Path, subtests: pytest.Subtests) -> None:
     """A fault of the call ends its stream with a status that names the field; another stream on the same connection works."""
-    messages, expected = BAD_STREAMS[case]
     async with Worker(chatml).running() as worker, run_router(chatml, worker.address) as router, router.client() as client:
-        assert what_is_wrong(await failure_of(client.stub.Converse(iter(messages)))) == expected
-        assert await answer_of(client) == "ok"
+        for case, (messages, expected) in BAD_STREAMS.items():
+            with subtests.test(case):
+                assert what_is_wrong(await failure_of(client.stub.Converse(iter(messages)))) == expected
+                assert await answer_of(client) == "ok"
 
 
 async def answer_of(client: Client) -> str:
@@ -160,15 +161,16 @@ RAW_CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("method", RAW_CALLS)
-async def test_bytes_that_are_not_utf8_are_unreadable(chatml: Path, method: str) -> None:
+async def test_bytes_that_are_not_utf8_are_unreadable(chatml: Path, subtests: pytest.Subtests) -> None:
     """Text that is not UTF-8 is refused as unreadable, with a status of ours, on every method; the connection lives."""
     async with Worker(chatml).running() as worker, run_router(chatml, worker.address) as router:
-        async with grpc.aio.insecure_channel(router.target) as channel:
-            error = await failure_of(RAW_CALLS[method](channel))
-            assert what_is_wrong(error) == (INVALID, "MESSAGE_UNREADABLE", ["message"])
-            whole: Any = channel.unary_unary("/tidegate.v1.ChatService/Complete")
-            assert b"ok" in await whole(CompleteRequest(spec=GOOD).SerializeToString())
+        for method, call in RAW_CALLS.items():
+            with subtests.test(method):
+                async with grpc.aio.insecure_channel(router.target) as channel:
+                    error = await failure_of(call(channel))
+                    assert what_is_wrong(error) == (INVALID, "MESSAGE_UNREADABLE", ["message"])
+                    whole: Any = channel.unary_unary("/tidegate.v1.ChatService/Complete")
+                    assert b"ok" in await whole(CompleteRequest(spec=GOOD).SerializeToString())
 
 
 async def test_a_message_of_five_megabytes_is_too_large(chatml: Path) -> None:
@@ -197,12 +199,12 @@ BAD_COUNTS: dict[str, tuple[CountTokensRequest, Wrong]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_COUNTS)
-async def test_a_bad_count_is_refused(chatml: Path, case: str) -> None:
+async def test_a_bad_count_is_refused(chatml: Path, subtests: pytest.Subtests) -> None:
     """CountTokens names what is wrong as turns do, without a worker being up."""
-    request, expected = BAD_COUNTS[case]
     async with run_router(chatml, wait_up=False) as router, router.stub() as stub:
-        assert what_is_wrong(await failure_of(stub.CountTokens(request))) == expected
+        for case, (request, expected) in BAD_COUNTS.items():
+            with subtests.test(case):
+                assert what_is_wrong(await failure_of(stub.CountTokens(request))) == expected
         assert (await stub.CountTokens(CountTokensRequest(messages=[user("hi")]))).prompt_tokens > 2
 
 

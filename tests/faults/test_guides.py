@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import grpc
-import pytest
 from tidegate.v1.chat_service_pb2 import CompleteRequest
 from tidegate.v1.turn_pb2 import JsonObject, ResponseFormat, TurnSpec
 
@@ -40,15 +40,14 @@ async def test_a_guide_that_cannot_be_compiled_is_the_callers_fault(chatml: Path
         assert all(worker.up for worker in router.app.workers)
 
 
-@pytest.mark.parametrize("kind", ["json_schema", "regex", "grammar"])
-@pytest.mark.parametrize("text", ["", "x" * (SIZE + 1)])
-async def test_a_guide_out_of_bounds_reaches_no_worker(chatml: Path, kind: str, text: str) -> None:
+async def test_a_guide_out_of_bounds_reaches_no_worker(chatml: Path) -> None:
     """An empty guide, or one above the limit, is refused by the router."""
     worker = Worker(chatml)
-    spec = TurnSpec(messages=[ask()], response_format=ResponseFormat(**{kind: text}))  # type: ignore[arg-type]
     async with run_bench(chatml, worker) as router, router.stub() as stub:
-        error = await failure_of(stub.Complete(CompleteRequest(spec=spec)))
-        assert (error.reason, list(error.fields)) == ("FIELD_INVALID", ["response_format"])
+        for kind, text in product(("json_schema", "regex", "grammar"), ("", "x" * (SIZE + 1))):
+            spec = TurnSpec(messages=[ask()], response_format=ResponseFormat(**{kind: text}))  # type: ignore[arg-type]
+            error = await failure_of(stub.Complete(CompleteRequest(spec=spec)))
+            assert (error.reason, list(error.fields)) == ("FIELD_INVALID", ["response_format"])
         assert worker.calls == 0
 
 
@@ -61,12 +60,12 @@ FORMATS = [
 ]
 
 
-@pytest.mark.parametrize(("form", "kind", "text"), FORMATS)
-async def test_a_guide_reaches_the_engine_as_it_was_written(chatml: Path, form: ResponseFormat, kind: str, text: str) -> None:
+async def test_a_guide_reaches_the_engine_as_it_was_written(chatml: Path) -> None:
     """A schema, with its whole numbers and its depth, a regular expression and a grammar arrive at the engine letter by letter."""
     worker = Worker(chatml)
     async with run_bench(chatml, worker) as router, router.stub() as stub:
-        await stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], response_format=form)))
-        guide = worker.engine.requests[-1].guide
-    assert guide is not None
-    assert (guide.kind.value, guide.text) == (kind, text)
+        for form, kind, text in FORMATS:
+            await stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], response_format=form)))
+            guide = worker.engine.requests[-1].guide
+            assert guide is not None
+            assert (guide.kind.value, guide.text) == (kind, text)

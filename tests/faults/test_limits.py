@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,55 +24,50 @@ GOOD = CompleteRequest(spec=TurnSpec(messages=[ask()]))
 MEGABYTE = 1024 * 1024
 
 
-@pytest.mark.parametrize("stop", [[""], ["ok", ""], ["x"] * 17, ["x" * 257], ["x"] * 10_000])
-async def test_stops_out_of_bounds_are_refused(chatml: Path, stop: list[str]) -> None:
+async def test_stops_out_of_bounds_are_refused(chatml: Path) -> None:
     """An empty stop, too many or too long ones are the caller's fault, named by field, and reach no worker."""
     worker = Worker(chatml)
     async with run_bench(chatml, worker) as router, router.stub() as stub:
-        error = await failure_of(stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], stop=stop))))
-        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID")
-        assert list(error.fields) == [f"stop[{len(stop) - 1}]" if len(stop) < 3 else "stop"]
+        for stop in ([""], ["ok", ""], ["x"] * 17, ["x" * 257], ["x"] * 10_000):
+            error = await failure_of(stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], stop=stop))))
+            assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID")
+            assert list(error.fields) == [f"stop[{len(stop) - 1}]" if len(stop) < 3 else "stop"]
         assert worker.calls == 0
 
 
-@pytest.mark.parametrize("stop", [[], ["x"] * 16, ["x" * 256], ["€" * 256]])
-async def test_stops_within_bounds_are_taken(chatml: Path, stop: list[str]) -> None:
+async def test_stops_within_bounds_are_taken(chatml: Path) -> None:
     """No stops, the most of them, and the longest are served."""
     async with run_bench(chatml, Worker(chatml)) as router, router.stub() as stub:
-        assert (await stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], stop=stop)))).text == "ok"
+        for stop in ([], ["x"] * 16, ["x" * 256], ["€" * 256]):
+            assert (await stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], stop=stop)))).text == "ok"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        (name, value)
-        for name in ("temperature", "top_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-        for value in (math.nan, math.inf, -math.inf)
-    ],
-)
-async def test_numbers_that_are_none_are_refused(chatml: Path, field: str, value: float) -> None:
+async def test_numbers_that_are_none_are_refused(chatml: Path, subtests: pytest.Subtests) -> None:
     """NaN and infinities are refused in every sampling field, in a turn and as a stream's default."""
-    sampling = Sampling(**{field: value})  # type: ignore[arg-type]
+    fields = ("temperature", "top_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
     worker = Worker(chatml)
     async with run_bench(chatml, worker) as router, router.stub() as stub:
-        turn = stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], sampling=sampling)))
-        setup = stub.Converse(iter((ConverseRequest(setup=Setup(sampling=sampling)),)))
-        assert [list((await failure_of(call)).fields) for call in (turn, setup)] == [[f"sampling.{field}"]] * 2
+        for field, value in product(fields, (math.nan, math.inf, -math.inf)):
+            with subtests.test(field, value=value):
+                sampling = Sampling(**{field: value})  # type: ignore[arg-type]
+                turn = stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], sampling=sampling)))
+                setup = stub.Converse(iter((ConverseRequest(setup=Setup(sampling=sampling)),)))
+                assert [list((await failure_of(call)).fields) for call in (turn, setup)] == [[f"sampling.{field}"]] * 2
         assert worker.calls == 0
 
 
-@pytest.mark.parametrize(("asked", "made"), [(1, 1), (8, 8), (50, 50), (2**32 - 1, 60)])
-async def test_the_token_limit_is_honoured(chatml: Path, asked: int, made: int) -> None:
+async def test_the_token_limit_is_honoured(chatml: Path) -> None:
     """An answer never has more tokens than were asked for, and an absurd limit is cut to what the model can hold."""
     async with run_bench(chatml, Worker(chatml, ["a"] * 60)) as router, router.client() as client, client.session() as session:
-        turn = await session.start(ask(), max_output_tokens=asked)
-        assert await turn.text() == "a" * made
-        assert turn.started is not None
-        assert turn.usage is not None
-        assert turn.usage.completion_tokens == made
-        assert turn.started.prompt_tokens + turn.started.max_output_tokens <= 2048
-        whole = await client.stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], max_output_tokens=asked)))
-        assert whole.usage.completion_tokens == made
+        for asked, made in ((1, 1), (8, 8), (50, 50), (2**32 - 1, 60)):
+            turn = await session.start(ask(), max_output_tokens=asked)
+            assert await turn.text() == "a" * made
+            assert turn.started is not None
+            assert turn.usage is not None
+            assert turn.usage.completion_tokens == made
+            assert turn.started.prompt_tokens + turn.started.max_output_tokens <= 2048
+            whole = await client.stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], max_output_tokens=asked)))
+            assert whole.usage.completion_tokens == made
 
 
 async def test_without_a_limit_the_routers_default_holds(chatml: Path) -> None:

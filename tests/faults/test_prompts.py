@@ -94,13 +94,14 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-async def test_no_tool_arguments_break_the_router(chatml: Path, arguments: str) -> None:
+async def test_no_tool_arguments_break_the_router(chatml: Path, subtests: pytest.Subtests) -> None:
     """Whatever a conversation holds as tool arguments, the turn is served or refused as the caller's fault, never a fault of ours."""
     worker = Worker(chatml)
     async with run_bench(chatml, worker, model={"default_output_tokens": 2}) as router, router.stub() as stub:
-        call = stub.Complete(CompleteRequest(spec=TurnSpec(messages=called(ARGUMENTS[arguments]))))
-        assert await call.code() in (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT)
+        for case, arguments in ARGUMENTS.items():
+            with subtests.test(case):
+                call = stub.Complete(CompleteRequest(spec=TurnSpec(messages=called(arguments))))
+                assert await call.code() in (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 async def test_large_numbers_in_tool_arguments_stay_exact(chatml: Path) -> None:

@@ -21,25 +21,26 @@ BAD_IDS = ["x" * 65, "x" * 7000, "a b", "id;drop", '{"level":"error"}', "%0aERRO
 BAD = CompleteRequest(spec=TurnSpec(messages=[ask()], stop=[""]))
 
 
-@pytest.mark.parametrize("given", GOOD_IDS)
-async def test_a_harmless_request_id_is_kept(chatml: Path, given: str) -> None:
+async def test_a_harmless_request_id_is_kept(chatml: Path) -> None:
     """An id of letters, digits, dots, dashes and underscores, up to 64, comes back in errors and as the stream's id."""
     async with run_bench(chatml, wait_up=False) as router, router.stub() as stub:
-        assert (await failure_of(stub.Complete(BAD, metadata=(("x-request-id", given),)))).request_id == given
-        assert await stream_id(stub, given) == given
+        for given in GOOD_IDS:
+            assert (await failure_of(stub.Complete(BAD, metadata=(("x-request-id", given),)))).request_id == given
+            assert await stream_id(stub, given) == given
 
 
-@pytest.mark.parametrize("given", BAD_IDS)
-async def test_any_other_request_id_is_replaced(chatml: Path, caplog: pytest.LogCaptureFixture, given: str) -> None:
+async def test_any_other_request_id_is_replaced(chatml: Path, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests) -> None:
     """An id that could forge a log line or a header is replaced by one of ours, and appears in no log record."""
     async with run_bench(chatml, wait_up=False) as router, router.stub() as stub:
-        for replaced in (
-            (await failure_of(stub.Complete(BAD, metadata=(("x-request-id", given),)))).request_id,
-            await stream_id(stub, given),
-        ):
-            assert len(replaced) == 32
-            assert replaced.isalnum()
-    assert len(given.strip()) < 3 or given not in caplog.text
+        for given in BAD_IDS:
+            with subtests.test(given):
+                for replaced in (
+                    (await failure_of(stub.Complete(BAD, metadata=(("x-request-id", given),)))).request_id,
+                    await stream_id(stub, given),
+                ):
+                    assert len(replaced) == 32
+                    assert replaced.isalnum()
+                assert len(given.strip()) < 3 or given not in caplog.text
 
 
 async def stream_id(stub: Any, given: str) -> str:
@@ -73,11 +74,11 @@ async def test_two_callers_may_choose_the_same_id(chatml: Path) -> None:
     assert set(texts[0]).isdisjoint(texts[1])
 
 
-@pytest.mark.parametrize("name", ["x-tenant", "x-tenant-bin", "traceparent", "tracestate"])
-async def test_odd_metadata_does_not_break_a_turn(chatml: Path, name: str) -> None:
+async def test_odd_metadata_does_not_break_a_turn(chatml: Path) -> None:
     """Headers that the router knows or does not, with values of any kind, do not keep a turn from completing."""
-    odd = "Zoë\n".encode() if name.endswith("-bin") else 'Zo\\xeb "; = , %'
     request = CompleteRequest(spec=TurnSpec(messages=[ask()]))
-    metadata = grpc.aio.Metadata((name, odd), ("traceparent", f"00-{'1' * 32}-{'2' * 16}-01"))
     async with run_bench(chatml, Worker(chatml)) as router, router.stub() as stub:
-        assert (await stub.Complete(request, metadata=metadata)).text == "ok"
+        for name in ("x-tenant", "x-tenant-bin", "traceparent", "tracestate"):
+            odd = "Zoë\n".encode() if name.endswith("-bin") else 'Zo\\xeb "; = , %'
+            metadata = grpc.aio.Metadata((name, odd), ("traceparent", f"00-{'1' * 32}-{'2' * 16}-01"))
+            assert (await stub.Complete(request, metadata=metadata)).text == "ok"

@@ -25,13 +25,12 @@ def split_everywhere(text: str) -> Iterator[list[bytes]]:
     yield [bytes((byte,)) for byte in data]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-async def test_a_character_cut_over_tokens_arrives_whole(chatml: Path, text: str) -> None:
+async def test_a_character_cut_over_tokens_arrives_whole(chatml: Path) -> None:
     """However a character is cut over steps, deltas hold whole characters only and joined they are the text."""
-    scripts: list[list[Item]] = [[*parts, b" ok"] for parts in split_everywhere(text)]
-    worker = Worker(chatml, lambda _: scripts[worker.calls - 1])
+    scripts: list[tuple[str, list[Item]]] = [(text, [*parts, b" ok"]) for text in TEXTS for parts in split_everywhere(text)]
+    worker = Worker(chatml, lambda _: scripts[worker.calls - 1][1])
     async with run_bench(chatml, worker) as router, router.client() as client, client.session() as session:
-        for _ in scripts:
+        for text, _ in scripts:
             turn = await session.start(ask())
             deltas = [event.text_delta.text async for event in turn if event.HasField("text_delta")]
             assert "".join(deltas) == f"{text} ok"
@@ -81,16 +80,17 @@ async def test_a_stop_ends_the_turn_in_the_engine(chatml: Path) -> None:
     assert worker.engine.cancelled == 1
 
 
-@pytest.mark.parametrize("ending", [[End(Finish.END_ID)], [End(Finish.STOP_WORDS)], []])
-async def test_an_end_without_tokens_is_an_end(chatml: Path, ending: list[End]) -> None:
+async def test_an_end_without_tokens_is_an_end(chatml: Path) -> None:
     """When the worker marks the end by an empty last output, the turn ends there, with exact usage and no empty delta."""
-    async with run_bench(chatml, Worker(chatml, ["abc", *ending])) as router, router.client() as client, client.session() as session:
-        turn = await session.start(ask())
-        deltas = [event.text_delta.text async for event in turn if event.HasField("text_delta")]
-        assert "".join(deltas) == "abc"
-        assert all(deltas)
-        assert turn.usage is not None
-        assert turn.usage.completion_tokens == 3
+    worker = Worker(chatml)
+    async with run_bench(chatml, worker) as router, router.client() as client, client.session() as session:
+        for worker.script in (["abc", End(Finish.END_ID)], ["abc", End(Finish.STOP_WORDS)], ["abc"]):
+            turn = await session.start(ask())
+            deltas = [event.text_delta.text async for event in turn if event.HasField("text_delta")]
+            assert "".join(deltas) == "abc"
+            assert all(deltas)
+            assert turn.usage is not None
+            assert turn.usage.completion_tokens == 3
 
 
 async def test_an_end_with_the_last_tokens_is_an_end(chatml: Path) -> None:
@@ -124,19 +124,18 @@ async def test_a_token_outside_the_vocabulary_fails_its_turn_only(chatml: Path) 
         assert await other.text() == "a" * 20
 
 
-@pytest.mark.parametrize("cut", [[b"a\xf0\x9f", b"\x94\xa5b"], [b"a", b"\xf0", b"\x9f", b"\x94", b"\xa5b"], ["a🔥b"]])
-async def test_log_probabilities_stay_with_their_tokens(chatml: Path, cut: list[str | bytes]) -> None:
+async def test_log_probabilities_stay_with_their_tokens(chatml: Path) -> None:
     """Each token has its own entry, whatever share of a character it is and however many come at once; joined bytes are the text's."""
-    async with run_bench(chatml, Worker(chatml, cut)) as router, router.client() as client, client.session() as session:
-        spec = TurnSpec(messages=[ask()], logprobs=True)
-        whole, plain = await client.stub.Complete(CompleteRequest(spec=spec)), await session.start(ask())
-        streamed = [event async for frame in client.stub.Stream(StreamRequest(spec=spec)) for event in frame.events]
-        events = [event async for event in plain]
-    for tokens in (list(whole.logprobs), [token for event in streamed for token in event.logprobs.tokens]):
-        assert b"".join(token.token_bytes for token in tokens).decode() == "a🔥b"
-        assert [token.logprob for token in tokens] == [log_prob_of(token.token_id) for token in tokens]
-        assert len(tokens) == whole.usage.completion_tokens == 6
-    assert not any(event.HasField("logprobs") for event in events)
+    worker, spec = Worker(chatml), TurnSpec(messages=[ask()], logprobs=True)
+    async with run_bench(chatml, worker) as router, router.client() as client, client.session() as session:
+        for worker.script in ([b"a\xf0\x9f", b"\x94\xa5b"], [b"a", b"\xf0", b"\x9f", b"\x94", b"\xa5b"], ["a🔥b"]):
+            whole, plain = await client.stub.Complete(CompleteRequest(spec=spec)), await session.start(ask())
+            streamed = [event async for frame in client.stub.Stream(StreamRequest(spec=spec)) for event in frame.events]
+            assert not any([event.HasField("logprobs") async for event in plain])
+            for tokens in (list(whole.logprobs), [token for event in streamed for token in event.logprobs.tokens]):
+                assert b"".join(token.token_bytes for token in tokens).decode() == "a🔥b"
+                assert [token.logprob for token in tokens] == [log_prob_of(token.token_id) for token in tokens]
+                assert len(tokens) == whole.usage.completion_tokens == 6
 
 
 async def test_log_probabilities_of_neighbours_do_not_mix(chatml: Path) -> None:

@@ -15,14 +15,16 @@ from tests.unit.router.quota.redis_server import RedisServer, run_redis
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the slow tests are left out, properties are tried on a quarter of the examples."""
+    """Where the slow tests are left out, properties are tried on a quarter of the examples. Garbage is collected as in a router's process,
+    that is, seldom and not among what was imported."""
     settings.register_profile("quick", max_examples=25)
     if "not slow" in config.option.markexpr:
         settings.load_profile("quick")
+    gc.set_threshold(20_000)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, and the garbage collector need not look at it again; `router.__main__` does the same."""
+    """What was imported stays."""
     gc.collect()
     gc.freeze()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,12 @@ PROMPTS = [f"Tell me about {thing}." for thing in THINGS.split()]
 async def test_a_stalled_router_costs_little_and_slows_nobody(folder: Path, tmp_path: Path, stalled_s: int) -> None:
     """A router under SIGSTOP with 64 turns: Triton's memory hardly grows, another router's tokens keep their pace, and after SIGCONT every
     token of the stalled turns arrives once and in order."""
-    async with (
-        run_scripted(tmp_path, folder, step_us="5000", max_num_seqs="256", kv_blocks="100000") as worker,
-        worker.router() as stalled,
-        worker.router() as other,
-    ):
+    engine = {"step_us": "5000", "max_num_seqs": "256", "kv_blocks": "100000"}
+    async with run_scripted(tmp_path, folder, **engine) as worker, AsyncExitStack() as routers:
+        stalled, other = await asyncio.gather(*(routers.enter_async_context(worker.router()) for _ in range(2)))
         async with Client(stalled.target) as first, first.session() as its, Client(other.target) as second, second.session() as theirs:
             turns = [await its.start(user("go"), max_output_tokens=150 * stalled_s) for _ in range(64)]
-            paced = 200 * (stalled_s + 3)
+            paced = 200 * (stalled_s + 2)
             pacer = await theirs.start(user("go"), max_output_tokens=paced)
             count = _Counter(pacer)
             await asyncio.sleep(1.0)

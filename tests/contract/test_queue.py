@@ -130,10 +130,10 @@ async def test_a_full_queue_refuses(chatml: Path) -> None:
 
 async def test_tenants_get_equal_service_whatever_the_size_of_their_turns(chatml: Path) -> None:
     """Two backlogged tenants, one with turns ten times the other's: the tokens each gets differ by no more than a tenth."""
-    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, max_sequences=4)
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.0005, max_sequences=2)
     async with run_bench(chatml, worker) as router:
-        async with backlog(router, "large", 100, 60) as large, backlog(router, "small", 10, 600) as small:
-            await until(lambda: large.tokens + small.tokens > 8000, within_s=60.0)
+        async with backlog(router, "large", 50, 60) as large, backlog(router, "small", 5, 200) as small:
+            await until(lambda: large.tokens + small.tokens > 3000, within_s=60.0)
             assert 0.9 <= large.service() / small.service() <= 1.1
 
 

@@ -34,6 +34,8 @@ class Run:
 
     number: int
     case: Case
+    kept_before: int = 0
+    """Streams that the router kept for callers of earlier runs."""
     calls: int = 0
     left_at: float | None = None
     """When the caller last said that it leaves its turn."""
@@ -62,9 +64,9 @@ class Runs:
         self._runs: list[Run] = []
         self._lock = threading.Lock()
 
-    def begin(self, case: Case) -> Run:
+    def begin(self, case: Case, kept_before: int) -> Run:
         """A new run."""
-        self._runs.append(Run(len(self._runs) + 1, case))
+        self._runs.append(Run(len(self._runs) + 1, case, kept_before))
         return self._runs[-1]
 
     def find(self, text: str) -> Run:

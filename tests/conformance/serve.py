@@ -63,7 +63,7 @@ class Harness:
     async def begin(self, asked: Json) -> Json:
         """A run of a case begins; all is up again. Gives what the caller's message must begin with, and a trace header."""
         await self._settle()
-        run = self.runs.begin(self._cases[asked["case"]])
+        run = self.runs.begin(self._cases[asked["case"]], self._count_kept())
         return {"marker": run.marker, "traceparent": run.traceparent}
 
     async def act(self, asked: Json) -> Json:
@@ -103,8 +103,12 @@ class Harness:
                     yield f"{name}: {seen[name]}, not {wanted}"
         if any(worker.engine.has_work() for worker in self.workers):
             yield "a generation runs on"
-        if self._router is not None and self._router[0].app.registry.get_sample_value("tidegate_detached_streams"):
+        if self._count_kept() - run.kept_before > run.case["worker_sees"].get("kept_at_most", 0):
             yield "a stream is kept to which nobody will come back"
+
+    def _count_kept(self) -> int:
+        """Streams that the router keeps for callers who are not there."""
+        return 0 if self._router is None else int(self._router[0].app.registry.get_sample_value("tidegate_detached_streams") or 0)
 
     def _is_traced(self, run: Run) -> bool:
         spans = (span for spans in self._spans for span in spans.turns)

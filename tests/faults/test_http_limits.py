@@ -79,18 +79,22 @@ async def test_slow_writers_are_cut(chatml: Path) -> None:
     """A head or body that does not come in time is a 408; a connection on which nothing comes is closed; others are not held up."""
     bounds = {"header_s": 0.2, "body_s": 0.4}
     parts = (HEAD[:30], HEAD, HEAD + b"content-length: %d\r\n\r\n" % len(BODY), HEAD + b"content-length: 100\r\n\r\n{")
-    async with run_bench(chatml, Worker(chatml), http=bounds) as router:
-        for part in parts:
-            async with asyncio.timeout(5.0), connect(router.http) as caller:
-                caller.writer.write(part)
-                assert await works(router)
-                assert await answer_to(caller) == (408, "request_timeout")
-        async with asyncio.timeout(5.0), connect(router.http) as caller:
+    async with run_bench(chatml, Worker(chatml), http=bounds) as router, asyncio.timeout(5.0):
+        await asyncio.gather(*(is_cut_as_slow(router, part) for part in parts))
+        async with connect(router.http) as caller:
             assert await caller.reader.read() == b""
         async with connect(router.http) as caller:  # the second request of a connection is timed like the first
             assert (await caller.ask(value=chat("hi"))).status == 200
             caller.writer.write(HEAD)
             assert await answer_to(caller) == (408, "request_timeout")
+
+
+async def is_cut_as_slow(router: Router, part: bytes) -> None:
+    """Sends no more than this of a request."""
+    async with connect(router.http) as caller:
+        caller.writer.write(part)
+        assert await works(router)
+        assert await answer_to(caller) == (408, "request_timeout")
 
 
 async def test_a_long_answer_is_not_a_slow_request(chatml: Path) -> None:

@@ -15,7 +15,7 @@ from tests.bench.resuming import ResumingCaller
 from tests.bench.tenants import bearer, make_key
 from tests.bench.waiting import until
 from tests.bench.whole import ask, run_bench
-from tests.bench.wires import GRPC, Face, ask_for_stream, on_both_faces, refusal_of
+from tests.bench.wires import GRPC, Face, ask_for_stream, dialling_grpc, on_both_faces, refusal_of
 from tests.bench.worker import Stall, Wait, Worker
 
 KEEP = {"resume": {"longest_s": 0.5}}
@@ -173,7 +173,8 @@ async def test_too_many_streams_to_keep_are_served_without(chatml: Path) -> None
 async def test_last_frames_that_were_not_taken_are_kept(chatml: Path) -> None:
     """A stream that ended while its caller did not read has not ended well: it makes no room for others."""
     worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.0)
-    async with run_bench(chatml, worker, resume={"max_streams": 1}) as router, GRPC.at(router) as dial:
+    little = {"grpc.http2.bdp_probe": 0, "grpc.http2.lookahead_bytes": 16_384}  # by default the transport may take up everything
+    async with run_bench(chatml, worker, resume={"max_streams": 1}) as router, dialling_grpc(router.target, **little) as dial:
         caller, other = ResumingCaller(5), ResumingCaller(5)
         await caller.connect(dial)
         turns = [await caller.start(TurnSpec(messages=[ask()], max_output_tokens=2000, logprobs=True)) for _ in range(8)]

@@ -115,7 +115,7 @@ class Triton:
         """Ask Triton to exit, kill it if it has not within `stop_timeout_s`, and return as `wait` does."""
         try:
             if self._process.returncode is None:
-                self._process.terminate()
+                self._ask_to_exit()
             await asyncio.wait({self._exit}, timeout=self._stop_timeout_s + EXIT_GRACE_S)
         finally:
             if not self._exit.done():
@@ -166,6 +166,11 @@ class Triton:
             raise TritonFailed("TRITON_NOT_READY", message, self._tail.lines()) from None
         code = self._exit.result()
         raise TritonFailed("TRITON_EXITED", f"Triton exited with code {code}", self._tail.lines(), code)
+
+    def _ask_to_exit(self) -> None:
+        # Not `terminate()`: it looks first whether the process has exited, and then asyncio, which looks too, finds no exit code (255).
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):

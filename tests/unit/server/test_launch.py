@@ -87,9 +87,9 @@ async def test_ready_server_listens_where_it_was_told(make_server: MakeServer, t
 
 
 async def test_stop_is_orderly_and_may_be_repeated(make_server: MakeServer, tmp_path: Path) -> None:
-    """A server that obeys SIGTERM gives its own exit code, to every caller of stop and wait."""
+    """A server that obeys SIGTERM gives its own exit code, to every caller of stop and wait, also to those who ask as it exits."""
     triton = await Triton.start(TritonOptions(tmp_path, make_server(ORDERLY)))
-    assert list(await asyncio.gather(triton.stop(), triton.stop(), triton.wait())) == [0, 0, 0]
+    assert set(await asyncio.gather(*(triton.stop() for _ in range(20)), triton.wait())) == {0}
     assert await triton.stop() == 0
 
 

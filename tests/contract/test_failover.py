@@ -167,8 +167,8 @@ async def test_a_request_that_brings_workers_down_is_tried_no_more(chatml: Path)
 
 @pytest.mark.parametrize("same", [True, False])
 async def test_a_form_holds_at_whichever_token_the_worker_is_lost(chatml: Path, same: bool) -> None:
-    """At each of its thirty tokens: a JSON answer arrives whole and valid, or the turn fails and what was told is its beginning."""
-    answer = json.dumps({"name": "Ada", "born": 1815})
+    """At each of its sixty tokens: a JSON answer arrives whole and valid, or the turn fails and what was told is its beginning."""
+    answer = json.dumps({"name": "Ada Lovelace", "born": 1815, "known": "engines"})
     script = LostAt(answer, answer if same else answer.replace("Ada", "Eve"))
     async with several(*(Worker(chatml, script, step_s=0.0005) for _ in range(2))) as two:
         async with two.router.client() as client, client.session() as session:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import triton_python_backend_utils as pb_utils
 from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
@@ -16,6 +15,7 @@ from server.engine.base import Finish, Load, Output
 from server.lanes import Frame, Lane
 from server.options import EngineOptions, describe_folder
 from server.triton_model import frame_tensors
+from tests.bench.serving import run_server
 from tests.bench.worker import TidegateFront, write_response
 
 Requests = AsyncIterator[triton.ModelInferRequest]
@@ -24,17 +24,9 @@ Responses = AsyncIterator[triton.ModelStreamInferResponse]
 LOAD = Load(active=0, queued=0, free_blocks=64, total_blocks=64, tokens_per_block=32, step_us=1000)
 
 
-@asynccontextmanager
-async def run_raw_worker(play: Callable[[Requests], Responses]) -> AsyncIterator[str]:
+def run_raw_worker(play: Callable[[Requests], Responses]) -> AbstractAsyncContextManager[str]:
     """Serves each stream with `play`; gives the address."""
-    server = grpc.aio.server()
-    add_GRPCInferenceServiceServicer_to_server(_Front(play), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await server.stop(None)
+    return run_server(add_GRPCInferenceServiceServicer_to_server, _Front(play))
 
 
 def greeting(folder: Path) -> triton.ModelStreamInferResponse:

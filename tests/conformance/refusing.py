@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import grpc
 from tidegate.v1.chat_service_pb2 import ConverseRequest
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceServicer, add_ChatServiceServicer_to_server
 
 from router.errors import TidegateError
 from router.transport.status import abort
+from tests.bench.serving import run_server
 
 
 class Refusing(ChatServiceServicer):
@@ -27,14 +27,6 @@ class Refusing(ChatServiceServicer):
         await abort(context, self._error, "refused")
 
 
-@asynccontextmanager
-async def run_refusing(error: TidegateError, refused: Callable[[], None]) -> AsyncIterator[str]:
+def run_refusing(error: TidegateError, refused: Callable[[], None]) -> AbstractAsyncContextManager[str]:
     """Gives its address."""
-    server = grpc.aio.server()
-    add_ChatServiceServicer_to_server(Refusing(error, refused), server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await server.stop(None)
+    return run_server(add_ChatServiceServicer_to_server, Refusing(error, refused))

@@ -16,6 +16,7 @@ from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceServicer, add_ChatServiceServicer_to_server
 from tidegate.v1.event_pb2 import FINISH_REASON_UNSPECIFIED, Event, TextDelta
 
+from tests.bench.serving import run_server
 from tests.bench.waiting import until
 from tests.bench.whole import ask, run_bench
 from tests.bench.worker import End, Finish, Worker
@@ -38,13 +39,8 @@ class CuttingRouter(ChatServiceServicer):
 
 @asynccontextmanager
 async def connect_to(service: ChatServiceServicer) -> AsyncIterator[Client]:
-    server = grpc.aio.server()
-    add_ChatServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with Client(f"127.0.0.1:{port}") as client:
+    async with run_server(add_ChatServiceServicer_to_server, service) as address, Client(address) as client:
         yield client
-    await server.stop(None)
 
 
 async def read_failure(turn: Turn) -> tuple[str, TidegateError]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -14,6 +14,8 @@ from tidegate import Client
 from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceServicer, add_ChatServiceServicer_to_server
 from tidegate.v1.event_pb2 import FINISH_REASON_STOP, Event, Failed, Finished, GoAway, Ready, Started, TextDelta
+
+from tests.bench.serving import run_server
 
 
 class Rpc:
@@ -64,17 +66,9 @@ class ScriptedRouter(ChatServiceServicer):
             yield frame
 
 
-@asynccontextmanager
-async def serve(router: ChatServiceServicer) -> AsyncIterator[str]:
+def serve(router: ChatServiceServicer) -> AbstractAsyncContextManager[str]:
     """Serves; gives the address."""
-    server = grpc.aio.server()
-    add_ChatServiceServicer_to_server(router, server)  # type: ignore[no-untyped-call]
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        await server.stop(None)
+    return run_server(add_ChatServiceServicer_to_server, router)
 
 
 @asynccontextmanager

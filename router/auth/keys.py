@@ -49,6 +49,7 @@ class KeyHash:
         self._peppers = tuple(dict.fromkeys((pepper, *previous)))
         if any(len(it) < 32 for it in self._peppers):
             raise ValueError("a pepper needs at least 32 bytes")
+        self._salt_key = _digest(pepper, "cache salt")
         self.pepper = name_pepper(pepper)
         """The pepper's public name."""
 
@@ -68,7 +69,7 @@ class KeyHash:
 
     def salt(self, tenant: str) -> str:
         """Stands for a tenant where nobody is to learn who it is: the same in all routers with this pepper, and no key's digest."""
-        return _digest(_digest(self._peppers[0], "cache salt"), tenant).hex()
+        return _digest(self._salt_key, tenant).hex()
 
     def matches(self, text: str, key: KeyRow | None) -> bool:
         """Whether a text is this key. The work is the same whatever the text and the key are, and when there is no key."""

@@ -78,18 +78,19 @@ class TokenGuard:
         """A token in it has both its edges, one begun in it the first, one completed by it the last; else it may lie inside of one."""
         if text in self._plain_words:
             return False
-        core = text.strip()
-        return not self._edges.isdisjoint(text) or (0 < len(core) < self._longest and core in self._all)
+        return not self._edges.isdisjoint(text) or self._may_lie_inside(text.strip())
+
+    def _may_lie_inside(self, core: str) -> bool:
+        return 0 < len(core) < self._longest and core in self._all
 
     def _mark_text(self, text: str, mark: str) -> str:
-        if text in self._plain_words or not self._names:
+        if not self._may_need_mark(text):
             return text
         text = self._token_start.sub(rf"\g<0>{mark}", text)
         core = text.strip()
         if not core:
             return text
-        inside = len(core) < self._longest and core in self._all
-        before = mark if inside or any(core[:n] in self._ends for n in self._affix_lengths(core)) else ""
+        before = mark if self._may_lie_inside(core) or any(core[:n] in self._ends for n in self._affix_lengths(core)) else ""
         after = mark if any(core[-n:] in self._beginnings for n in self._affix_lengths(core)) else ""
         return text.replace(core, f"{before}{core}{after}", 1) if before or after else text
 

@@ -19,12 +19,8 @@ class RunningTurns:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._is_empty = True
-
-    @property
-    def is_empty(self) -> bool:
+        self.is_empty = True
         """Whether nothing is noted."""
-        return self._is_empty
 
     def note(self, entries: Sequence[UsageEntry]) -> None:
         """Replaces what was noted. Raises OSError."""
@@ -37,16 +33,16 @@ class RunningTurns:
             os.fsync(file.fileno())
         draft.replace(self._path)
         sync_folder(self._path.parent)
-        self._is_empty = False
+        self.is_empty = False
         return None
 
     def clear(self) -> None:
         """Forgets all."""
-        if not self._is_empty:
+        if not self.is_empty:
             self._path.unlink(missing_ok=True)
-            self._is_empty = True
+            self.is_empty = True
 
     def recover(self) -> list[UsageEntry]:
         """What a killed process left, with the finish `lost`. It stays until `clear` or the next `note`. Raises OSError."""
-        self._is_empty = not self._path.exists()
-        return [] if self._is_empty else [replace(read_line(line), finish=LOST) for line in self._path.read_text().splitlines()]
+        self.is_empty = not self._path.exists()
+        return [] if self.is_empty else [replace(read_line(line), finish=LOST) for line in self._path.read_text().splitlines()]

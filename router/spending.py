@@ -23,12 +23,13 @@ from router.quota.quota import SLICE_TOKENS, Ask, Hold, Quota
 from router.quota.terms import Terms
 from router.upstream.link import Receipt
 
-AHEAD_TOKENS = 48
+LOOK_EVERY_TOKENS = 16
+"""How often a turn's charge looks whether more must be booked, and tells the queue what was made: no step needs either. So much may a
+tenant's counter in the queue lag behind for each turn that outgrows its estimate."""
+
+AHEAD_TOKENS = 32 + LOOK_EVERY_TOKENS
 """How long before a reservation is used up more is asked for: the answer of a store that is not far should come within the 32 steps that
 are left of them after a look."""
-
-LOOK_EVERY_TOKENS = 16
-"""How often a turn's charge looks whether more must be booked, and tells the queue what was made: no step needs either."""
 
 _DURABLE_S = 1.0
 

@@ -33,21 +33,22 @@ class Answer:
     """Owns what a turn holds from outside, and gives it back in `close`."""
 
     __slots__ = (
-        *(
-            "_charge",
-            "_clock",
-            "_generation",
-            "_has_moved",
-            "_last_words",
-            "_metrics",
-            "_model",
-            "_of_model",
-            "_outcome",
-            "_replay",
-            "_route",
-            "_sink",
-        ),
-        *("_slot", "_turn", "last_delta", "span"),
+        "_charge",
+        "_clock",
+        "_generation",
+        "_has_moved",
+        "_last_words",
+        "_metrics",
+        "_model",
+        "_of_model",
+        "_outcome",
+        "_replay",
+        "_route",
+        "_sink",
+        "_slot",
+        "_turn",
+        "last_delta",
+        "span",
     )
 
     def __init__(self, sink: Sink, model: str, metrics: Metrics, span: TurnSpan) -> None:

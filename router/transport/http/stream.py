@@ -32,8 +32,22 @@ class EventStream:
     """The events of one response; `put` is the turns' sink."""
 
     __slots__ = (
-        *("_choices", "_degraded", "_direct", "_failure", "_is_quiet", "_is_ending_step", "_news", "_next_beat", "_open_writer", "_place"),
-        *("_running", "_started", "_steps", "_usage", "_with_usage", "_writer"),
+        "_choices",
+        "_degraded",
+        "_direct",
+        "_failure",
+        "_is_ending_step",
+        "_is_quiet",
+        "_news",
+        "_next_beat",
+        "_open_writer",
+        "_place",
+        "_running",
+        "_started",
+        "_steps",
+        "_usage",
+        "_with_usage",
+        "_writer",
     )
 
     def __init__(self, choices: int, open_writer: Callable[[Started], ChunkWriter], steps: Steps, *, with_usage: bool) -> None:
@@ -76,7 +90,7 @@ class EventStream:
         news = [choice for choice in self._choices if choice.has_news]
         if news and direct and writer and self._running and direct.is_ready:
             self._is_quiet = False
-            return direct, news[0].take_chunks(writer) if len(news) == 1 else b"".join([choice.take_chunks(writer) for choice in news])
+            return direct, b"".join([choice.take_chunks(writer) for choice in news])
         self._news.set()
         return None
 

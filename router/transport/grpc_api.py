@@ -22,9 +22,9 @@ from router.errors import draining
 from router.pipeline import Pipeline
 from router.transport.outbox import Outbox
 from router.transport.requests import current_call, current_principal, read_prompt, read_turn, readable
-from router.transport.session import cancel_turn
 from router.transport.single import Collector, Relay
 from router.transport.streams import Streams
+from router.transport.turns import drain_turns
 from router.transport.writer import Context, Writer
 
 
@@ -62,10 +62,7 @@ class ChatService(ChatServiceServicer):
     async def drain(self, grace_s: float) -> None:
         """Takes no more single turns, lets the running ones finish for `grace_s` seconds, then ends them as failed."""
         self._draining = True
-        if self._single_turns:
-            await asyncio.wait(self._single_turns, timeout=grace_s)
-        for turn in self._single_turns:
-            cancel_turn(turn, draining())
+        await drain_turns(self._single_turns, grace_s)
 
     @asynccontextmanager
     async def _single_turn(self, request: StreamRequest | CompleteRequest, answer: Relay | Collector) -> AsyncIterator[asyncio.Task[None]]:

@@ -26,6 +26,7 @@ from router.transport.exchange.progress import Progress
 from router.transport.frame_log import FrameLog
 from router.transport.outbox import Outbox, seconds
 from router.transport.requests import read_results, read_sampling, read_turn
+from router.transport.turns import cancel_turn
 from router.transport.waiting import WaitingTurns, turn_forgotten, turn_unknown
 
 log = logging.getLogger("tidegate.transport")
@@ -284,8 +285,3 @@ class Session:
     def _end_if_done(self) -> None:
         if self.is_over:
             self.outbox.close()
-
-
-def cancel_turn(task: asyncio.Task[None], *reason: TidegateError) -> None:
-    """Cancels a turn behind its task's first step: a task that is cancelled before never runs, and the turn would have no end."""
-    asyncio.get_running_loop().call_soon(partial(task.cancel, *reason))

@@ -34,9 +34,8 @@ from router.transport.exchange.moves import Moves
 from router.transport.exchange.redis import RedisExchange
 from router.transport.frame_log import FrameLog
 from router.transport.session import Retention, Session
+from router.transport.turns import LEAVE_S
 from router.transport.writer import Write
-
-_LEAVE_S = 1.0
 
 
 class Streams:
@@ -138,7 +137,7 @@ class Streams:
         """Turns that were cancelled get a moment to leave the engine, and to be told of. No stream is kept any more."""
         self._is_closed = True
         if tasks := self._tasks:
-            await asyncio.wait(tasks, timeout=_LEAVE_S)
+            await asyncio.wait(tasks, timeout=LEAVE_S)
         if self._moves:
             await self._moves.close()
 

@@ -12,7 +12,7 @@ from router.errors import describe_fault, draining, internal
 from router.model import Failed, TurnEvent, TurnRequest
 from router.pipeline import Pipeline
 from router.transport.http.exchange import Exchange
-from router.transport.session import cancel_turn
+from router.transport.turns import cancel_turn, drain_turns
 
 Put = Callable[[int, Sequence[TurnEvent]], None]
 """Takes events of the turn with an index."""
@@ -51,10 +51,7 @@ class TurnRunner:
     async def drain(self, grace_s: float) -> None:
         """Takes no more turns, lets the running ones finish for `grace_s` seconds, then ends them as failed."""
         self._draining = True
-        if self._running:
-            await asyncio.wait(self._running, timeout=grace_s)
-        for turn in self._running:
-            cancel_turn(turn, draining())
+        await drain_turns(self._running, grace_s)
 
 
 async def _cancel_when_gone(exchange: Exchange, turns: Sequence[asyncio.Task[None]]) -> None:

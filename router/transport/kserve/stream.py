@@ -22,7 +22,7 @@ from router.transport.kserve.asked import Asked, read_asked
 from router.transport.kserve.catalogue import Catalogue
 from router.transport.kserve.turns import Turns
 from router.transport.requests import readable
-from router.transport.session import cancel_turn
+from router.transport.turns import cancel_turn
 
 STATUS_HEADER = ("triton_grpc_error", "true")
 

@@ -11,7 +11,7 @@ from router.model import Call, Failed
 from router.pipeline import Pipeline
 from router.transport.kserve.answers import Reply
 from router.transport.kserve.statistics import Statistics
-from router.transport.session import cancel_turn
+from router.transport.turns import drain_turns
 
 log = logging.getLogger("tidegate.transport")
 
@@ -44,10 +44,7 @@ class Turns:
 
     async def drain(self, grace_s: float) -> None:
         """Lets the running turns finish for `grace_s` seconds, then ends them as failed."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=grace_s)
-        for task in self._running:
-            cancel_turn(task, draining())
+        await drain_turns(self._running, grace_s)
 
     async def _run(self, call: Call, reply: Reply) -> None:
         begun = time.perf_counter()

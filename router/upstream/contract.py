@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tritonclient.grpc import service_pb2 as triton
@@ -19,6 +19,9 @@ from router.upstream.link import LinkBroken, Receipt
 from router.upstream.tensors import add_tensor, add_text, guide_texts, raw_outputs, read_numbers, read_texts, sampling_tensors
 
 MODEL = "tensorrt_llm"
+
+_LOAD_NUMBERS = len(fields(WorkerLoad))
+"""A newer worker may tell more of its load, an older one less: workers and routers are upgraded one by one, in any order."""
 
 
 class FrameInvalid(LinkBroken):
@@ -96,7 +99,7 @@ def read_frame(response: triton.ModelInferResponse) -> Frame:
         details = [json.loads(text) for text in read_texts(raw["detail"])] if "detail" in raw else []
         return Frame(
             sequence=read_numbers(raw["sequence"], "q")[0],
-            load=WorkerLoad(*read_numbers(raw["load"], "q")),
+            load=WorkerLoad(*read_numbers(raw["load"], "q")[:_LOAD_NUMBERS]),
             description=_read_description(details),
             entries=list(_read_entries(raw, {detail.get("request"): detail for detail in details})),
             receipts=list(_read_receipts(details)),

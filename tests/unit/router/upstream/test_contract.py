@@ -71,6 +71,13 @@ def read(frame: Frame) -> contract.Frame:
     return contract.read_frame(to_response(frame_tensors(frame)))
 
 
+@pytest.mark.parametrize("told", [6, 9])
+def test_a_worker_of_another_release_may_tell_less_or_more_of_its_load(told: int) -> None:
+    """What it does not tell is zero, and what this router does not know of is passed over."""
+    frame = contract.read_frame(respond(GOOD | {"load": struct.pack(f"<{told}q", *range(1, told + 1))}))
+    assert (frame.load.active, frame.load.step_us, frame.load.own) == (1, 6, 7 if told > 6 else 0)
+
+
 @settings(deadline=None)
 @given(OUTPUTS)
 def test_the_router_reads_what_the_server_writes(outputs: dict[int, Output]) -> None:
@@ -154,7 +161,7 @@ def respond(raw: dict[str, bytes]) -> triton.ModelInferResponse:
     ("name", "data"),
     [
         ("sequence", b""),
-        ("load", struct.pack("<8q", *range(8))),
+        ("load", bytes(55)),
         ("request", struct.pack("<q", 1)),
         ("counts", struct.pack("<2i", 1, 1)),
         ("counts", struct.pack("<2i", 1, 3)),

@@ -55,7 +55,7 @@ async def test_a_reader_that_was_too_slow_may_come_back(chatml: Path, face: Face
     """The router ends its connection and goes on with its turns; all that they have said is there."""
     worker = Worker(chatml, ["a" * 50] * 38, max_sequences=50)
     spec = TurnSpec(messages=[ask()], max_output_tokens=1950, logprobs=True)  # which are many bytes
-    async with run_bench(chatml, worker, timeouts={"slow_reader_s": 0.3}, resume={"longest_s": 5.0}) as router:
+    async with run_bench(chatml, worker, timeouts={"slow_reader_s": 1.0}, resume={"longest_s": 5.0}) as router:
         caller = ResumingCaller(5)
         async with narrow(face, router) as dial:
             await caller.connect(dial)

@@ -1,7 +1,8 @@
 """Chunks of a streamed answer as server-sent events; what is the same in all of them is encoded once for the stream.
 
 All is ASCII, other characters being escaped: no cut of the body by a proxy falls inside a character, and no client's idea of a line break
-falls into a text.
+falls into a text. A comment or a place in the queue has no blank line behind it: OpenAI's client for Go took every blank
+line for an event, and one without data for broken JSON (openai-go#556).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from router.tools import ToolCallDelta
 from router.transport.http.forms import Form, Json, write_calls, write_usage
 
 DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE = b": keep-alive\n"
 
 _MARK = "\0"
 _NULL_USAGE = {"usage": None}
@@ -78,7 +79,7 @@ def write_event(value: Json) -> bytes:
 
 def write_place(queued: Queued) -> bytes:
     """A turn's place in the queue, in a field that the standard bids clients to ignore."""
-    return b": queued\ntidegate: %b\n\n" % _compact({"queued": queued._asdict()})
+    return b": queued\ntidegate: %b\n" % _compact({"queued": queued._asdict()})
 
 
 def _compact(value: Json) -> bytes:

@@ -100,5 +100,5 @@ def test_log_probabilities() -> None:
 def test_a_place_in_the_queue_is_no_event() -> None:
     """It stands in a comment and in a field that the standard does not know, so a parser gives nothing."""
     written = write_place(Queued(3, 1.5, 0.5, 4.0))
-    assert written == b': queued\ntidegate: {"queued":{"position":3,"eta_s":1.5,"low_s":0.5,"high_s":4.0}}\n\n'
+    assert written == b': queued\ntidegate: {"queued":{"position":3,"eta_s":1.5,"low_s":0.5,"high_s":4.0}}\n'
     assert b"data" not in written

@@ -272,9 +272,9 @@ async def test_quiet_streams_hold_comments() -> None:
     """Before content and between two texts."""
     async with stream(hold_s=0.01, heartbeat_s=0.02) as it:
         it.put(STARTED)
-        await until(lambda: it.exchange.body.count(b": keep-alive\n\n") >= 2)
+        await until(lambda: it.exchange.body.count(b": keep-alive\n") >= 2)
         it.put("a")
-        await until(lambda: it.exchange.body.count(b": keep-alive\n\n") >= 4)
+        await until(lambda: it.exchange.body.count(b": keep-alive\n") >= 4)
         it.put(*DONE)
         await it.task
         assert it.exchange.events == ["", "a", "stop", "[DONE]"]

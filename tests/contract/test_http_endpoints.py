@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
-from tests.bench.http import chat, connect
+from tests.bench.http import CHAT, Response, chat, connect
 from tests.bench.tenants import limit, make_key
 from tests.bench.tracing import SAMPLED, Spans
 from tests.bench.waiting import until
@@ -73,6 +74,21 @@ async def test_other_media_types_are_refused(chatml: Path) -> None:
             refused = await caller.ask(value=chat("hi"), content_type=given)
             assert (refused.status, refused.error["param"]) == (415, "content-type")
         assert (await caller.ask(value=chat("hi"), content_type="Application/JSON; charset=utf-8")).status == 200
+
+
+async def test_http_1_0_has_no_chunks(chatml: Path) -> None:
+    """As proxies still speak it: a streamed answer to it has no coding that it does not know, and ends with its connection."""
+    async with run_bench(chatml, Worker(chatml, ["he", "llo"])) as router:
+        for path, value in ((CHAT, chat("hi", stream=True)), (CHAT, chat("hi")), ("/v1/completions", {"prompt": "hi", "stream": True})):
+            body = json.dumps(value).encode()
+            async with connect(router.http) as caller:
+                caller.writer.write(b"POST %b HTTP/1.0\r\ncontent-type: application/json\r\n" % path.encode())
+                caller.writer.write(b"content-length: %d\r\n\r\n%b" % (len(body), body))
+                head, _, told = (await caller.reader.read()).partition(b"\r\n\r\n")
+            assert b"transfer-encoding" not in head
+            assert b"connection: close" in head
+            response = Response(200, {}, [told])
+            assert (response.text, response.is_done) == ("hello", True) if "stream" in value else response.json["choices"]
 
 
 async def test_request_ids_and_traces(chatml: Path) -> None:

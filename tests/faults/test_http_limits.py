@@ -75,6 +75,33 @@ async def test_large_heads_are_refused(chatml: Path) -> None:
         assert await works(router)
 
 
+async def test_fields_behind_a_body_are_no_headers(chatml: Path) -> None:
+    """A proxy that checks or strips headers does not see them: trailers say nothing, neither who calls nor a request's id."""
+    chunked = HEAD + b"transfer-encoding: chunked\r\n%b\r\n%x\r\n%b\r\n0\r\nx-request-id: late\r\nauthorization: Bearer none\r\n\r\n"
+    async with run_bench(chatml, Worker(chatml)) as router, connect(router.http) as caller:
+        for header, told in ((b"x-request-id: mine\r\n", "mine"), (b"", "")):
+            caller.writer.write(chunked % (header, len(BODY), BODY))
+            head = (await caller.reader.readuntil(b"\r\n\r\n")).decode()
+            assert " 200 " in head
+            assert f"x-request-id: {told}" in head
+            assert "late" not in head
+            await caller.reader.readexactly(int(head.partition("content-length: ")[2].partition("\r")[0]))
+
+
+async def test_endless_fields_between_and_behind_chunks_are_refused(chatml: Path) -> None:
+    """Trailers and what may stand behind a chunk's length are bounded like a head, for nothing else of a body is free."""
+    head = HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
+    async with run_bench(chatml, Worker(chatml)) as router:
+        for endless in (b"0\r\n" + b"x: y\r\n" * 20_000, b"0\r\nx: " + b"y" * 100_000, b"1;" + b"y" * 100_000):
+            async with asyncio.timeout(5.0), connect(router.http) as caller:
+                sent = head + endless
+                for at in range(0, len(sent), 10_000):
+                    caller.writer.write(sent[at : at + 10_000])
+                    await asyncio.sleep(0)
+                assert await answer_to(caller) == (431, "headers_too_large")
+        assert await works(router)
+
+
 async def test_slow_writers_are_cut(chatml: Path) -> None:
     """A head or body that does not come in time is a 408; a connection on which nothing comes is closed; others are not held up."""
     bounds = {"header_s": 0.2, "body_s": 0.4}

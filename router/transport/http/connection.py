@@ -3,7 +3,8 @@
 A request's line and headers are bounded in bytes, its headers and its body in time; a caller that does not read what is written loses its
 connection. A request that comes before the last one is answered is left to the client to repeat, as RFC 9112 allows: uvicorn would stop
 reading for it, and then a caller that leaves could not be seen. An upgrade to anything but WebSocket is ignored, as RFC 9110 asks for:
-uvicorn would drop the request's body, which Java's own client always sends with an upgrade to HTTP/2.
+uvicorn would drop the request's body, which Java's own client always sends with an upgrade to HTTP/2. Fields behind a body are dropped: for
+uvicorn they are headers, which a proxy in front has never seen. A stream for HTTP/1.0 is not chunked: uvicorn's would be.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Connection(ReaderWatch, HttpToolsProtocol):
         self._due: float | None = None
         self._in_head = True
         self._head_bytes = 0
+        """Of the head; then those since the last piece of the body, which are no body either."""
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -54,7 +56,7 @@ class Connection(ReaderWatch, HttpToolsProtocol):
             self._due = self.loop.time() + self._bounds.header_s
         self._head_bytes += len(data)
         self._feed(data)
-        if self._in_head and self._head_bytes > self._bounds.max_header_bytes:
+        if self._head_bytes > self._bounds.max_header_bytes:
             self._refuse(self._head_too_large())
 
     def expire(self, now: float) -> None:
@@ -62,7 +64,7 @@ class Connection(ReaderWatch, HttpToolsProtocol):
         if self.is_unread(now, self._bounds.slow_reader_s):
             self.transport.abort()
         elif self._due is not None and now > self._due:
-            if self._head_bytes:
+            if self._head_bytes or not self._in_head:
                 self._refuse(protocol_violated("REQUEST_TIMEOUT", "body", "the request did not come in time"))
             else:
                 self.transport.close()
@@ -74,7 +76,11 @@ class Connection(ReaderWatch, HttpToolsProtocol):
 
     def write_piece(self, data: bytes) -> None:
         """Writes a piece of the body that is under way, as the cycle's own `send` would."""
-        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self.cycle.chunked_encoding else data)
+
+    def leave_unframed(self) -> None:
+        """The body about to begin has neither a length nor chunks and ends with the connection; all of it is for `write_piece`."""
+        self.cycle.chunked_encoding = False
 
     # What the parser calls.
 
@@ -84,6 +90,10 @@ class Connection(ReaderWatch, HttpToolsProtocol):
         self._in_head = True
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._due = self.loop.time() + self._bounds.body_s
@@ -91,6 +101,10 @@ class Connection(ReaderWatch, HttpToolsProtocol):
             raise _Refused(self._head_too_large())
         if not self._is_foreign_upgrade:
             super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         if not self._is_foreign_upgrade:

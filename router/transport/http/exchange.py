@@ -31,7 +31,10 @@ class Connection(Protocol):
         """Whether it takes a piece now."""
 
     def write_piece(self, data: bytes) -> None:
-        """Writes a piece of a body in chunked coding, without waiting."""
+        """Writes a piece of a body of events, without waiting."""
+
+    def leave_unframed(self) -> None:
+        """Before a body of events whose caller does not know chunked coding: it ends with the connection."""
 
 
 class Exchange:
@@ -47,6 +50,8 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._started = False
+        self._knows_chunks = scope["http_version"] != "1.0"
+        self._is_unframed = False
 
     async def read_body(self, most: int) -> bytes:
         """The whole body. Raises CallerError MEDIA_TYPE_UNSUPPORTED or MESSAGE_TOO_LARGE before reading it where the headers tell."""
@@ -85,10 +90,20 @@ class Exchange:
 
     async def start_events(self, headers: Headers) -> None:
         """Begins a response of server-sent events."""
+        if not self._knows_chunks:
+            self._is_unframed = True
+            self.connection.leave_unframed()
         await self._start(200, b"text/event-stream; charset=utf-8", [*_UNBUFFERED, *headers])
 
     async def send(self, data: bytes, *, more: bool) -> None:
         """Sends a piece of the body; waits while the caller does not read."""
+        if self._is_unframed:
+            await self._send_body(b"", more=True)  # waits; the server would hold what it writes itself against a length
+            self.connection.write_piece(data)
+            data = b""
+        await self._send_body(data, more=more)
+
+    async def _send_body(self, data: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _start(self, status: int, content_type: bytes, headers: Headers) -> None:

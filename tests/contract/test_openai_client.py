@@ -140,6 +140,28 @@ async def test_calls_are_streamed(chatml: Path) -> None:
         assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == [("look", {"city": "Malmö"}), ("go", {})]
 
 
+async def test_messages_of_the_clients_helpers_go_back(chatml: Path) -> None:
+    """Those that its parser and accumulator made hold what they read from them besides, and are the next request's history as they are."""
+    answers = (
+        '{"name": "Paris", "people": 42}',
+        *['<tool_call>\n{"name": "City", "arguments": {"name": "Malmö", "people": 1}}\n</tool_call>'] * 2,
+    )
+    worker = Worker(chatml, lambda _: [answers[worker.calls - 1] if worker.calls <= len(answers) else "Sunny."], step_s=0.0)
+    options: Any = {"model": "test", "messages": HI}
+    tools = [openai.pydantic_function_tool(City)]
+    async with serve(worker) as served:
+        chat = served.client.chat.completions
+        parsed = await chat.parse(**options, response_format=City)
+        called = await chat.parse(**options, tools=tools)
+        async with chat.stream(**options, tools=tools) as events:
+            streamed = await events.get_final_completion()
+        for message in (it.choices[0].message for it in (parsed, called, streamed)):
+            results: Any = [{"role": "tool", "tool_call_id": call.id, "content": "seen"} for call in message.tool_calls or ()]
+            said: Any = message.to_dict(warnings=False)
+            after = await chat.create(model="test", messages=[*HI, said, *results, *HI])
+            assert after.choices[0].message.content == "Sunny."
+
+
 async def test_a_cut_call_is_not_to_be_carried_out(chatml: Path) -> None:
     """It finishes as too long, whole and streamed, and the client's own helper refuses it."""
     async with serve(Worker(chatml, list(LOOK), step_s=0.0)) as served:

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from router.errors import Violation, field_invalid, option_unsupported
 from router.model import Guide, GuideKind, Message, Role, TurnRequest
-from router.transport.http.fields import CompletionFields, Fields, shape_of, write_json_text
+from router.transport.http.fields import IGNORED, CompletionFields, Fields, shape_of, write_json_text
 from router.transport.http.tool_fields import CallFields, Choice, ToolFields, read_choice
 
 
@@ -27,13 +27,18 @@ class ChatMessage(Fields):
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
     content: Content | None = None
-    name: str = Field(default="", description="Accepted and ignored.")
+    refusal: str = Field(default="", description="Stands for the content of an assistant's message that has none.")
+    name: str = Field(default="", description=IGNORED)
+    annotations: list[Any] = Field(default_factory=list, description=IGNORED)
+    parsed: Any = Field(default=None, description=f"{IGNORED} OpenAI's clients keep there what they read from the content.")
     tool_calls: list[CallFields] = Field(default_factory=list)
     tool_call_id: str = ""
 
     def message(self) -> Message:
         """As the pipeline knows it."""
-        content = self.content if self.content is None or isinstance(self.content, str) else "\n".join(it.text for it in self.content)
+        content = "\n".join(it.text for it in self.content) if isinstance(self.content, list) else self.content
+        if content is None and self.role == "assistant":
+            content = self.refusal or None
         role = Role.SYSTEM if self.role == "developer" else Role(self.role)
         return Message(role, content, tuple(it.call() for it in self.tool_calls), self.tool_call_id)
 
@@ -88,7 +93,7 @@ class ChatRequest(CompletionFields):
     tool_choice: Choice = Field(default="auto", description="Whether it calls one, or the one that it must call.")
     parallel_tool_calls: bool = Field(default=True, description="Whether it may call several at once.")
     modalities: list[Literal["text"]] = Field(default_factory=list, description="Only text is served.")
-    service_tier: Literal["auto", "default"] = Field(default="auto", description="Accepted and ignored; see `priority`.")
+    service_tier: Literal["auto", "default"] = Field(default="auto", description=f"{IGNORED} See `priority`.")
     store: Literal[False] = Field(default=False, description="Nothing is stored.")
 
     @property

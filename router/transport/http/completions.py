@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from router.errors import option_unsupported
 from router.model import TurnRequest
-from router.transport.http.fields import CompletionFields, Texts
+from router.transport.http.fields import CompletionFields, shape_of
+
+Prompts = Annotated[Annotated[str, Tag("<text>")] | Annotated[list[str], Field(min_length=1), Tag("<list>")], Discriminator(shape_of)]
 
 
 class CompletionRequest(CompletionFields):
     """A request to continue one text or several."""
 
-    prompt: Texts = Field(description="One text or several; token ids are not taken.")
+    prompt: Prompts = Field(description="One text or several; token ids are not taken.")
     logprobs: int | None = Field(
         default=None,
         ge=0,

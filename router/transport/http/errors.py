@@ -60,7 +60,7 @@ _PARAMS = (
     (re.compile(r"^min_output_tokens$"), "min_tokens"),
     (re.compile(r"^(tools\[\d+\])\.name$"), r"\1.function.name"),
     (re.compile(r"^(tools\[\d+\])\.parameters_json$"), r"\1.function.parameters"),
-    (re.compile(r"^tool_choice\..*$"), "tool_choice"),
+    (re.compile(r"^tool_choice\.(mode|tool)$"), "tool_choice"),
 )
 """How fields of a turn are spelled in HTTP."""
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from router.errors import Violation, field_invalid
 from router.model import Priority, Sampling
@@ -19,7 +19,7 @@ Body = TypeVar("Body", bound="Fields")
 
 _MAX_VIOLATIONS = 16
 _MAX_PATH = 128
-_IGNORED = "Accepted and ignored."
+IGNORED = "Accepted and ignored."
 
 
 class Fields(BaseModel):
@@ -50,12 +50,18 @@ def shape_of(value: Any) -> str:
 Texts = Annotated[Annotated[str, Tag("<text>")] | Annotated[list[str], Tag("<list>")], Discriminator(shape_of)]
 """One text or several."""
 
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**64), AfterValidator(lambda seed: seed % 2**64)]
+"""OpenAI's has a sign and the engine's has none: each of the one is another of the other."""
+
+TopK = Annotated[int, Field(ge=-1), AfterValidator(lambda most: max(most, 0))]
+"""-1 is vLLM's 0."""
+
 
 class StreamOptions(Fields):
     """How a streamed answer is written."""
 
     include_usage: bool = Field(default=False, description="Ends the stream with a chunk that holds the token counts of all choices.")
-    include_obfuscation: bool = Field(default=False, description=_IGNORED)
+    include_obfuscation: bool = Field(default=False, description=IGNORED)
 
 
 class CompletionFields(Fields):
@@ -69,10 +75,10 @@ class CompletionFields(Fields):
     min_tokens: int | None = Field(default=None, ge=0, description="Fewest tokens before the model may end an answer.")
     ignore_eos: bool = Field(default=False, description="For load tools: the model may not end an answer before the most tokens.")
     stop: Texts | None = Field(default=None, description="Texts that end the answer and are not part of it.")
-    seed: int | None = Field(default=None, ge=0, lt=2**64, description="The answer with index i is made with seed + i.")
+    seed: Seed | None = Field(default=None, description="The answer with index i is made with seed + i.")
     temperature: float | None = Field(default=None, description="0 is greedy. If no sampling option at all is given, greedy too.")
     top_p: float | None = None
-    top_k: int | None = Field(default=None, ge=0)
+    top_k: TopK | None = Field(default=None, description="0, which may be written as -1: any token.")
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -82,10 +88,10 @@ class CompletionFields(Fields):
         default="interactive", description="Among the waiting turns of one tenant."
     )
     max_wait_s: float | None = Field(default=None, gt=0, description="Longest time in the queue, in seconds.")
-    user: str = Field(default="", description=_IGNORED)
-    metadata: dict[str, Any] = Field(default_factory=dict, description=_IGNORED)
-    safety_identifier: str = Field(default="", description=_IGNORED)
-    prompt_cache_key: str = Field(default="", description=_IGNORED)
+    user: str = Field(default="", description=IGNORED)
+    metadata: dict[str, Any] = Field(default_factory=dict, description=IGNORED)
+    safety_identifier: str = Field(default="", description=IGNORED)
+    prompt_cache_key: str = Field(default="", description=IGNORED)
 
     def samplings(self) -> list[Sampling]:
         """One for each of the `n` answers, with presence kept: what is not given is None."""
@@ -141,5 +147,6 @@ _WORDS = {
     "model_attributes_type": "must be an object",
     "dict_type": "must be an object",
     "list_type": "must be a list",
-    "too_long": "has too many entries",
+    "too_long": "must be empty: this is not served",
+    "too_short": "must not be empty",
 }

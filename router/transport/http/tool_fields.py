@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from router.model import ToolCall
 from router.tools import Tool, ToolChoice, ToolMode
-from router.transport.http.fields import Fields, write_json_text
+from router.transport.http.fields import IGNORED, Fields, write_json_text
 
 
 class FunctionFields(Fields):
@@ -65,6 +65,7 @@ class CalledFields(Fields):
 
     name: str
     arguments: str = Field(description="JSON text.")
+    parsed_arguments: Any = Field(default=None, description=f"{IGNORED} OpenAI's clients keep there what they read from the arguments.")
 
 
 class CallFields(Fields):
@@ -73,6 +74,7 @@ class CallFields(Fields):
     id: str
     type: Literal["function"] = "function"
     function: CalledFields
+    index: int = Field(default=0, description=f"{IGNORED} Calls that were streamed have it.")
 
     def call(self) -> ToolCall:
         """As the pipeline knows it."""

@@ -68,6 +68,8 @@ def test_fields_are_named_as_in_the_body() -> None:
         ("tools[3].name", "tools[3].function.name"),
         ("tools[3].parameters_json", "tools[3].function.parameters"),
         ("tool_choice.mode", "tool_choice"),
+        ("tool_choice.tool", "tool_choice"),
+        ("tool_choice.function", "tool_choice.function"),
         ("messages[1].tool_calls", "messages[1].tool_calls"),
     ],
 )

@@ -77,6 +77,13 @@ def test_each_answer_has_its_seed() -> None:
     assert turns_of(n=2) == [PLAIN, PLAIN]
 
 
+def test_numbers_below_zero() -> None:
+    """OpenAI's seeds are signed: each is another one of the engine's. As vLLM has it, a top_k of -1 is no bound."""
+    assert [turn.sampling.seed for turn in turns_of(n=3, seed=-2)] == [2**64 - 2, 2**64 - 1, 0]
+    assert turns_of(seed=-(2**63))[0].sampling.seed == 2**63
+    assert turns_of(top_k=-1)[0].sampling.top_k == 0
+
+
 @pytest.mark.parametrize(
     ("given", "most"),
     [({"max_tokens": 8}, 8), ({"max_completion_tokens": 4}, 4), ({"max_tokens": 8, "max_completion_tokens": 4}, 4)],
@@ -131,6 +138,11 @@ def test_messages() -> None:
     assert message_of(role="assistant", content=None, tool_calls=[call], refusal=None, audio=None) == Message(
         Role.ASSISTANT, None, (ToolCall("c", "f", '{"x": 42}'),)
     )
+    assert message_of(role="assistant", content=None, tool_calls=[call | {"index": 0}], annotations=[]).tool_calls == (
+        ToolCall("c", "f", '{"x": 42}'),
+    )
+    assert message_of(role="assistant", content=None, refusal="no") == Message(Role.ASSISTANT, "no")
+    assert message_of(role="assistant", content="yes", refusal="no", parsed={"a": 1}) == Message(Role.ASSISTANT, "yes")
     assert message_of(role="tool", content="42", tool_call_id="c") == Message(Role.TOOL, "42", tool_call_id="c")
 
 
@@ -158,12 +170,14 @@ def test_messages() -> None:
         ({"messages": HI, "functions": [{}]}, {"functions": "is no option of this router"}),
         ({"messages": HI, "top_logprobs": 21}, {"top_logprobs": "must be less than or equal to 20"}),
         ({"messages": HI, "ignore_eos": True}, {"ignore_eos": "needs max_tokens"}),
-        ({"messages": HI, "logit_bias": {"1": 1}}, {"logit_bias": "has too many entries"}),
+        ({"messages": HI, "logit_bias": {"1": 1}}, {"logit_bias": "must be empty: this is not served"}),
         ({"messages": HI, "store": True}, {"store": "must be False"}),
         ({"messages": HI, "n": True}, {"n": "must be a valid integer"}),
         ({"messages": HI, "n": 1.5}, {"n": "must be a valid integer"}),
         ({"messages": HI, "temperature": "1"}, {"temperature": "must be a valid number"}),
-        ({"messages": HI, "seed": -1}, {"seed": "must be greater than or equal to 0"}),
+        ({"messages": HI, "seed": -(2**63) - 1}, {"seed": "must be greater than or equal to -9223372036854775808"}),
+        ({"messages": HI, "seed": 2**64}, {"seed": "must be less than 18446744073709551616"}),
+        ({"messages": HI, "top_k": -2}, {"top_k": "must be greater than or equal to -1"}),
         ({"messages": HI, "stop": ["a", 1]}, {"stop[1]": "must be a valid string"}),
         ({"messages": HI, "stream_options": {"usage": True}}, {"stream_options.usage": "is no option of this router"}),
         ({"messages": HI, "response_format": {"type": "json_schema"}}, {"response_format.json_schema": "is required"}),
@@ -237,6 +251,7 @@ def test_plain_completions() -> None:
     ("value", "fault"),
     [
         ({}, "prompt"),
+        ({"prompt": []}, "prompt"),
         ({"prompt": [1, 2]}, "prompt[0]"),
         ({"prompt": [[1, 2]]}, "prompt[0]"),
         ({"prompt": "a", "echo": True}, "echo"),

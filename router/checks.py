@@ -117,7 +117,7 @@ def _check_output_tokens(most: int | None, fewest: int | None) -> Iterator[Viola
     if most is not None and most < 1:
         yield Violation("max_output_tokens", "must be at least 1")
     elif most is not None and fewest is not None and fewest > most:
-        yield Violation("min_output_tokens", "must not exceed max_output_tokens")
+        yield Violation("min_output_tokens", "must not exceed the most tokens asked for")
 
 
 def _check_wait(longest_s: float | None) -> Iterator[Violation]:

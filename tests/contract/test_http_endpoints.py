@@ -134,6 +134,7 @@ async def test_web_pages_may_call_only_if_allowed(chatml: Path) -> None:
     async with run_bench(chatml, Worker(chatml), http={"allowed_origins": [ORIGIN]}) as router, connect(router.http) as caller:
         allowed = await caller.ask(method="OPTIONS", **asked)
         assert (allowed.status, allowed.headers["access-control-allow-origin"]) == (200, ORIGIN)
-        assert (await caller.ask(value=chat("hi", stream=True), origin=ORIGIN)).headers["access-control-allow-origin"] == ORIGIN
+        answer = await caller.ask(value=chat("hi", stream=True), origin=ORIGIN)
+        assert (answer.headers["access-control-allow-origin"], answer.headers["access-control-expose-headers"]) == (ORIGIN, "*")
         other = await caller.ask(value=chat("hi"), origin="https://evil.example")
         assert "access-control-allow-origin" not in other.headers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from router.model import Allowance, Degraded, Started
 from router.transport.http.errors import Headers
 
-DEGRADED = b"x-tidegate-degraded"
+_DEGRADED = b"x-tidegate-degraded"
 
 _NAMES = {
     "requests_per_minute": "requests",
@@ -20,7 +20,7 @@ def degraded_headers(degraded: Degraded | None) -> Headers:
     """`x-tidegate-degraded: SATURATED; from=large; to=small`; none when the model asked for answers."""
     if degraded is None:
         return []
-    return [(DEGRADED, f"{degraded.reason}; from={degraded.from_model}; to={degraded.to_model}".encode())]
+    return [(_DEGRADED, f"{degraded.reason}; from={degraded.from_model}; to={degraded.to_model}".encode())]
 
 
 def allowance_headers(started: Started | None) -> Headers:

@@ -16,7 +16,6 @@ from router.transport.http.catalogue import Catalogue
 from router.transport.http.endpoint import Endpoint
 from router.transport.http.exchange import Exchange
 from router.transport.http.gate import Gate
-from router.transport.http.headers import DEGRADED
 from router.transport.http.openapi import Documents
 from router.transport.http.probes import Probes
 from router.transport.http.socket import ConverseSocket
@@ -44,9 +43,12 @@ def build_routes(
     router = Router(routes, redirect_slashes=False, default=_refuse_path)
     if not allowed_origins:
         return router
-    readable = ("x-request-id", "retry-after", DEGRADED.decode())
     return CORSMiddleware(
-        router, allow_origins=allowed_origins, allow_methods=("GET", "POST"), allow_headers=("*",), expose_headers=readable
+        router,
+        allow_origins=allowed_origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=("*",),  # OpenAI's client looks whether and when to try again, and quotas go by many names
     )
 
 

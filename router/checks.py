@@ -90,7 +90,7 @@ _RANGES = (
     ("temperature", 0.0, 2.0, "must be from 0 to 2"),
     ("top_p", _TINY, 1.0, "must be above 0 and at most 1"),
     ("min_p", 0.0, 1 - _TINY, "must be from 0 to below 1"),
-    ("top_k", 0, 2**31 - 1, "must be at most 2147483647"),
+    ("top_k", 0, 2**31 - 1, "must be from 0 to 2147483647"),
     ("repetition_penalty", _TINY, 10.0, "must be above 0 and at most 10"),
     ("presence_penalty", -2.0, 2.0, "must be from -2 to 2"),
     ("frequency_penalty", -2.0, 2.0, "must be from -2 to 2"),

@@ -13,6 +13,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from router.errors import CallerError
+from router.transport.http.socket import read_request
 from tests.bench.router import Router
 from tests.bench.tenants import make_key
 from tests.bench.whole import CANARY, run_bench
@@ -114,6 +116,23 @@ async def test_a_fault_of_the_call_closes_with_its_reason(chatml: Path) -> None:
             assert (await end_of(socket))[0] == 1009
         async with converse(router, SETUP) as socket:
             assert json.loads(await socket.recv())["events"][0]["ready"]["model"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ({"start": {"turn": 1, "request": {}}}, "StartTurn has no field of that name"),
+        ({"start": {"spec": {"messages": [{"role": CANARY}]}}}, "at spec.messages.role"),
+        ({"start": {"spec": {"sampling": {"topP": 1}, "modle": CANARY}}}, "at spec: TurnSpec has no field of that name"),
+        ({"start": {"turn": f"Failed to parse {CANARY} field: "}}, "at turn"),
+        ([], ""),
+    ],
+)
+def test_an_unreadable_message_is_told_where(message: Any, place: str) -> None:
+    """By our names of its fields, for they are written by hand in web pages; none of the caller's words are quoted."""
+    with pytest.raises(CallerError) as caught:
+        read_request(json.dumps(message))
+    assert caught.value.message == "the message is no ConverseRequest in protobuf's JSON form" + (f": {place}" if place else "")
 
 
 async def test_quiet_sockets_get_heartbeats(chatml: Path) -> None:

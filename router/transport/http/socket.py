@@ -8,6 +8,7 @@ its gRPC status code, the reason in words; 1001 says that the router stops.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Self
@@ -32,6 +33,8 @@ from router.transport.writer import CallerLeft
 _GOING_AWAY, _FAULTS = 1001, 4000
 _MOST_WORDS = 123
 """Bytes that a closing frame has for its reason."""
+_TOLD = re.compile(r'((?:Failed to parse \w+ field: )*)(?:Message type "[\w.]*?(\w+)" has no field)?')
+"""How protobuf begins its words: up to here all names are ours, behind it come the caller's."""
 
 log = logging.getLogger("tidegate.transport")
 
@@ -109,9 +112,17 @@ def _describe_end(fault: TidegateError) -> tuple[int, str]:
 def read_request(text: str) -> ConverseRequest:
     """A text message of the caller. Raises CallerError MESSAGE_UNREADABLE."""
     value = parse_json(text.encode(), "message")
+    place = ""
     try:
         if isinstance(value, dict):
             return json_format.ParseDict(value, ConverseRequest())
-    except Exception:  # the library has several for this, and their words quote the message
-        pass
-    raise protocol_violated("MESSAGE_UNREADABLE", "message", "the message is no ConverseRequest in protobuf's JSON form")
+    except Exception as error:  # the library has several for this, and their words quote the message
+        place = _place_of(str(error))
+    raise protocol_violated("MESSAGE_UNREADABLE", "message", f"the message is no ConverseRequest in protobuf's JSON form{place}")
+
+
+def _place_of(words: str) -> str:
+    told = _TOLD.match(words)
+    assert told is not None, "it matches no words too"
+    fields = ".".join(re.findall(r"parse (\w+)", told[1]))
+    return (f": at {fields}" if fields else "") + (f": {told[2]} has no field of that name" if told[2] else "")

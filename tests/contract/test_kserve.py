@@ -34,7 +34,7 @@ from tests.bench.kserve import (
 from tests.bench.tenants import entries
 from tests.bench.waiting import until
 from tests.bench.whole import run_bench
-from tests.bench.worker import Wait, Worker
+from tests.bench.worker import End, Finish, Wait, Worker
 
 PROMPT = [5, 6, 7]
 TEXT_STREAM: Tensors = {"stream": ("BOOL", [[True]])}
@@ -161,7 +161,7 @@ async def test_a_request_that_fails_leaves_the_others_alone(chatml: Path) -> Non
         (write_request("gpt", {}, request_id="1"), "MODEL_UNKNOWN: no such model"),
         (write_request("tensorrt_llm", {}, request_id="2"), "FIELD_INVALID: input_ids: must be given"),
         (tokens_request([999], 1, request_id="3"), "FIELD_INVALID: input_ids: must hold at least one token id, each from 0 to 265"),
-        (tokens_request(PROMPT, 0, request_id="4"), "FIELD_INVALID: max_output_tokens: must be at least 1"),
+        (tokens_request(PROMPT, 0, request_id="4"), "FIELD_INVALID: request_output_len: must be at least 1"),
         (tokens_request([5] * 3000, 1, request_id="5"), "PROMPT_TOO_LONG: the prompt has 3000 tokens"),
         (tokens_request(PROMPT, 1, {"beam_width": ("INT32", [[2]])}, request_id="6"), "OPTION_UNSUPPORTED: beam_width: only 1"),
     ]
@@ -173,6 +173,27 @@ async def test_a_request_that_fails_leaves_the_others_alone(chatml: Path) -> Non
             (error,) = await stream(client, request)
             assert words in error.message()
     assert worker.calls == 2
+
+
+async def test_faults_name_the_inputs(chatml: Path) -> None:
+    """As the caller has named them, whatever they are called in other protocols."""
+    guide = {"guided_decoding_guide_type": ("BYTES", [["regex"]]), "guided_decoding_guide": ("BYTES", [["("]])}
+    wrong = [
+        (tokens_request(PROMPT, 1, {"runtime_top_k": ("INT32", [[-1]])}), "runtime_top_k: must be from 0 to 2147483647"),
+        (text_request("", 1), "text_input: must not be empty"),
+        (text_request("a", 1, {"temperature": ("FP32", [[3.0]]), "top_p": ("FP32", [[2.0]])}), "temperature: must be from 0 to 2"),
+        (text_request("a", 1, {"top_p": ("FP32", [[2.0]])}), "top_p: must be above 0 and at most 1"),
+        (text_request("a", 1, {"min_tokens": ("INT32", [[2]])}), "min_tokens: must not exceed the most tokens asked for"),
+        (text_request("a", 1, {"stop_words": ("BYTES", [["x" * 300]])}), "stop_words: must have from 1 to 256 characters"),
+        (text_request("a", 1, guide), "guided_decoding_guide: unbalanced"),
+    ]
+    worker = Worker(chatml, [End(Finish.REFUSED, "guided_decoding_guide: unbalanced")])
+    async with run_bench(chatml, worker) as router, triton_client(router.target) as client:
+        for request, words in wrong:
+            (error,) = await stream(client, request)
+            assert error.message().split(": ", 1)[1] == words
+            with pytest.raises(InferenceServerException, match=f"^.*{words}$"):
+                await client.infer(**request)
 
 
 async def test_a_single_call_that_fails_has_a_status(chatml: Path) -> None:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from tritonclient.grpc.service_pb2 import ModelInferResponse, ModelStreamInferResponse
 
-from router.errors import TidegateError
+from router.errors import TidegateError, Violation, field_invalid, guide_invalid
 from router.model import Failed, Finished, Logprobs, Started, TextDelta, TurnEvent, Usage
 from router.tokens import TokenDelta
 from router.transport.kserve.asked import Asked
-from router.transport.kserve.contracts import TOKENS, VERSION
+from router.transport.kserve.contracts import TOKENS, VERSION, Contract
 
 FINAL = "triton_final_response"
 
@@ -93,7 +93,7 @@ class Reply:
             case Finished(reason):
                 self._finish_reason = reason.value
             case Failed(error):
-                self.failure = error
+                self.failure = _name_inputs(error, self.asked.served.contract)
 
     def _has_pending(self) -> bool:
         return bool(self._tokens or self._texts)
@@ -140,6 +140,17 @@ class Notice:
         message.infer_response.model_name, message.infer_response.id = self.name, self.request_id
         message.infer_response.parameters[FINAL].bool_param = True
         yield message
+
+
+def _name_inputs(error: TidegateError, contract: Contract) -> TidegateError:
+    """A fault of the turn in words that the caller knows."""
+    wrong = [Violation(contract.name_of(it.field), it.description) for it in error.violations]
+    match error.reason:
+        case "FIELD_INVALID":
+            return field_invalid(*wrong)
+        case "GUIDE_INVALID":
+            return guide_invalid(wrong[0].description, wrong[0].field)
+    return error
 
 
 def _pack(form: str, values: Sequence[float]) -> bytes:

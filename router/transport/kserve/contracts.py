@@ -40,6 +40,15 @@ class Contract:
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
 
+    def name_of(self, field: str) -> str:
+        """The input that a field of a turn is asked by."""
+        name = field.partition("[")[0].removeprefix("sampling.")
+        own = {"prompt": self.prompt, "max_output_tokens": self.most, "stop": self.stops, "stop_ids": self.stops} | _OTHERS
+        return own.get(name) or (f"runtime_{name}" if f"runtime_{name}" in self.inputs else name)
+
+
+_OTHERS = {"min_output_tokens": "min_tokens", "response_format": "guided_decoding_guide"}
+
 
 def describe(name: str, contract: Contract) -> ModelMetadataResponse:
     """A model's metadata; shapes have the batch dimension."""

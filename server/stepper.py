@@ -139,12 +139,8 @@ class Stepper:
             return
         try:
             outputs = self._engine.step()
-        except EngineBroken as error:
-            log.error("%s; building it anew", error)
-            self._rebuild()
-        except Exception:  # a bug of the adapter: the engine's state is unknown, and this thread must live
-            log.exception("the engine's step failed; building it anew")
-            self._rebuild()
+        except Exception as error:
+            self._rebuild(error)
         else:
             for output in outputs:
                 self._deliver(output)
@@ -214,14 +210,18 @@ class Stepper:
         if address and address.lane in self._lanes and self._lanes[address.lane][0].was_cancelled(address.request):
             reply.end(Output(0, [], Finish.CANCELLED))
             return
+        if self._down:
+            reply.refuse(self._down)
+            return
         try:
             self._submit(replace(request, number=self._last_number + 1), reply, address)
-        except (RequestRefused, EngineBroken) as error:
-            self._refuse(str(error), reply, address)
+        except RequestRefused as refusal:
+            self._turn_away(Output(0, [], Finish.REFUSED, error=str(refusal)), reply, address)
+        except Exception as error:  # nothing is wrong with the request: its router may try another worker
+            self._turn_away(Output(0, [], Finish.FAILED, error="the engine failed as it took the request"), reply, address)
+            self._rebuild(error)
 
     def _submit(self, request: Request, reply: Reply, address: Address | None) -> None:
-        if self._down:
-            raise EngineBroken(self._down)
         if address and address.lane not in self._lanes:
             raise RequestRefused("lane: not attached")
         if address and address.request in self._lanes[address.lane][0].numbers:
@@ -232,15 +232,14 @@ class Stepper:
         if address:
             self._lanes[address.lane][0].open_request(address.request, request.number, address.account)
 
-    def _refuse(self, message: str, reply: Reply, address: Address | None) -> None:
+    def _turn_away(self, end: Output, reply: Reply, address: Address | None) -> None:
         """Tells it on the lane, where the router listens; on the request's own response when the lane has no place for it."""
         lane = self._lanes[address.lane][0] if address and address.lane in self._lanes else None
         if address is None or lane is None or address.request in lane.numbers:
-            reply.refuse(message)
+            reply.refuse(str(end.error))
             return
-        refusal = Output(0, [], Finish.REFUSED, error=message)
-        lane.add(address.request, refusal)
-        reply.end(refusal)
+        lane.add(address.request, end)
+        reply.end(end)
 
     def _cancel(self, name: str, requests: Sequence[int]) -> None:
         if name not in self._lanes:
@@ -269,8 +268,12 @@ class Stepper:
         self._engine.cancel(number)
         self._running.pop(number).reply.end(Output(number, [], Finish.CANCELLED))
 
-    def _rebuild(self) -> None:
-        """Fails what runs, at once, and builds the engine anew. Lanes are silent meanwhile, and a router may give them up: rightly so."""
+    def _rebuild(self, error: Exception) -> None:
+        """Fails what runs, at once, and builds the engine anew. Lanes are silent meanwhile, and a router may give them up: rightly so.
+
+        An error that is not EngineBroken is a bug of the adapter: the engine's state is unknown, and this thread must live.
+        """
+        log.error("%s; building the engine anew", error, exc_info=None if isinstance(error, EngineBroken) else error)
         self._fail_requests("the engine failed and was built anew")
         self._flush_lanes()
         self._engine.close()

@@ -167,7 +167,7 @@ class Engine(Protocol):
         ...
 
     def submit(self, request: Request) -> None:
-        """Takes a request; it runs in later steps. Raises RequestRefused, and then nothing is left behind."""
+        """Takes a request; it runs in later steps. Raises RequestRefused, and then nothing is left behind, or EngineBroken."""
         ...
 
     def cancel(self, number: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from queue import SimpleQueue
 
-from server.engine.base import Finish, Load, Output, Request
+import pytest
+
+from server.engine.base import EngineBroken, Finish, Load, Output, Request
 from server.engine.scripted import Break, Emit, Script
 from server.lanes import WINDOW
 from server.stepper import Address, Stepper
@@ -200,6 +202,35 @@ def test_a_broken_engine_fails_its_requests_and_is_built_anew() -> None:
         assert reply.ended().finish is Finish.FAILED
         generate(stepper, ask(7), "a", 2)
         assert lane.answer(2) == Answer([7], Finish.END_ID, None)
+    assert (broken.closed, sound.closed) == (True, True)
+
+
+class Refractory(StrictEngine):
+    """Raises instead of taking a request with an answer of one token."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def submit(self, request: Request) -> None:
+        if request.max_new_tokens == 1:
+            raise self._error
+        super().submit(request)
+
+
+@pytest.mark.parametrize("error", [EngineBroken("dead"), RuntimeError("a bug")])
+def test_an_engine_that_breaks_as_it_takes_a_request_fails_it_and_is_built_anew(error: Exception) -> None:
+    """The request is not refused, which would blame it: its router may take it to another worker. Those that run fail too."""
+    broken, sound = Refractory(error), StrictEngine()
+    with stepping(make_stepper(broken, sound)) as stepper:
+        lane = attach(stepper)
+        generate(stepper, ask(*[5] * 1000), "a", 1)
+        reply = generate(stepper, ask(7, most=1), "a", 2)
+        assert lane.answer(2) == Answer([], Finish.FAILED, "the engine failed as it took the request")
+        assert reply.ended().finish is Finish.FAILED
+        assert lane.answer(1).finish is Finish.FAILED
+        generate(stepper, ask(7, most=1), "a", 3)
+        assert lane.answer(3).tokens == [7]
     assert (broken.closed, sound.closed) == (True, True)
 
 

@@ -6,7 +6,7 @@ They are written once, when a request has ended, from the times the engine took:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -29,12 +29,11 @@ class EngineSpans:
         self._tracer = self._provider.get_tracer("tidegate.engine")
         self._enabled = processor is not None
 
-    def open_request(self, trace_context: str | None) -> Callable[[Output], None]:
-        """What to call when the request ends. `trace_context` is Triton's JSON of W3C headers, or None when it is not traced."""
-        if not (self._enabled and trace_context):
+    def open_request(self, headers: Mapping[str, str]) -> Callable[[Output], None]:
+        """What to call when the request ends. `headers` are W3C's, none when it is not traced."""
+        if not (self._enabled and headers):
             return _write_nothing
-        carrier = _read_carrier(trace_context)
-        parent = TraceContextTextMapPropagator().extract(carrier)
+        parent = TraceContextTextMapPropagator().extract(headers)
         return lambda output: _write_spans(self._tracer, parent, output)
 
     def close(self) -> None:
@@ -47,9 +46,10 @@ def export_to(endpoint: str) -> SpanProcessor | None:
     return BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint), schedule_delay_millis=500) if endpoint else None
 
 
-def _read_carrier(trace_context: str) -> dict[str, str]:
-    carrier: dict[str, str] = json.loads(trace_context)
-    return carrier
+def read_headers(trace_context: str | None) -> dict[str, str]:
+    """The W3C headers of Triton's span: it tells them as JSON, and None for a request that is not traced."""
+    headers: dict[str, str] = json.loads(trace_context) if trace_context else {}
+    return headers
 
 
 def _write_nothing(output: Output) -> None:

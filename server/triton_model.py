@@ -22,6 +22,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ import triton_python_backend_utils as pb_utils
 from server.engine.base import Engine, Finish, Guide, GuideKind, Output, Request, Sampling
 from server.lanes import Frame
 from server.options import EngineOptions, build_engine, read_options
-from server.spans import EngineSpans, export_to
+from server.spans import EngineSpans, export_to, read_headers
 from server.stepper import Address, Stepper
 from server.triton_metrics import EngineMetrics
 
@@ -89,9 +90,9 @@ class TidegateModel:
         return {"generate": self._generate, "attach": self._attach, "cancel": self._cancel, "ack": self._acknowledge}
 
     def _generate(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
-        address = _read_address(parameters)
-        reply = _Reply(sender, self._spans.open_request(request.trace().get_context()), on_lane=address is not None)
-        self._stepper.generate(read_request(tensors, parameters), reply, address)
+        address, headers = _read_address(parameters), read_headers(request.trace().get_context())
+        reply = _Reply(sender, self._spans.open_request(headers), on_lane=address is not None)
+        self._stepper.generate(replace(read_request(tensors, parameters), trace_headers=headers), reply, address)
 
     def _attach(self, request: Any, sender: Any, parameters: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         self._stepper.attach(_required(parameters, "lane"), _LaneReply(sender), parameters.get("router", ""))

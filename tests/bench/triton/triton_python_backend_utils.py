@@ -55,8 +55,11 @@ class ResponseSender:
 
 
 class Trace:
+    def __init__(self, context: str | None) -> None:
+        self._context = context
+
     def get_context(self) -> str | None:
-        return None
+        return self._context
 
 
 class Metric:
@@ -78,8 +81,11 @@ class MetricFamily:
 
 
 class InferenceRequest:
-    def __init__(self, inputs: Sequence[Tensor], parameters: Mapping[str, Any], sender: ResponseSender) -> None:
+    def __init__(
+        self, inputs: Sequence[Tensor], parameters: Mapping[str, Any], sender: ResponseSender, trace_context: str | None = None
+    ) -> None:
         self._inputs = inputs
+        self._trace_context = trace_context
         self._parameters = json.dumps(parameters)
         self._sender = sender
 
@@ -93,4 +99,4 @@ class InferenceRequest:
         return self._sender
 
     def trace(self) -> Trace:
-        return Trace()
+        return Trace(self._trace_context)

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from server.engine.base import Finish, Output, Timing
-from server.spans import EngineSpans, export_to
+from server.spans import EngineSpans, export_to, read_headers
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACED = json.dumps({"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01"})
@@ -22,7 +22,7 @@ ENDED = Output(1, [], Finish.LENGTH, timing=Timing(1_000_000, 10, 200, 3000))
 def write(trace_context: str | None, output: Output = ENDED) -> dict[str, ReadableSpan]:
     """The spans of a request that ended so, by name."""
     spans = EngineSpans(SimpleSpanProcessor(exporter := InMemorySpanExporter()))
-    spans.open_request(trace_context)(output)
+    spans.open_request(read_headers(trace_context))(output)
     spans.close()
     return {span.name: span for span in exporter.get_finished_spans()}
 
@@ -76,5 +76,5 @@ def test_only_what_the_engine_did_wrong_is_an_error(finish: Finish, status: Stat
 def test_without_a_processor_nothing_is_made() -> None:
     """An engine without an endpoint costs nothing for traces."""
     spans = EngineSpans(export_to(""))
-    spans.open_request(TRACED)(ENDED)
+    spans.open_request(read_headers(TRACED))(ENDED)
     spans.close()

@@ -22,11 +22,11 @@ from tests.unit.server.stepping import PATIENCE_S, StrictEngine
 class Call:
     """A request to the model, and what came back on it."""
 
-    def __init__(self, parameters: dict[str, Any] | None = None, **tensors: Any) -> None:
+    def __init__(self, parameters: dict[str, Any] | None = None, trace_context: str | None = None, **tensors: Any) -> None:
         self._responses: SimpleQueue[tuple[pb_utils.InferenceResponse | None, bool]] = SimpleQueue()
         sender = pb_utils.ResponseSender(lambda response, final: self._responses.put((response, final)), lambda: False)
         inputs = [pb_utils.Tensor(name, np.asarray(values)) for name, values in tensors.items()]
-        self.request = pb_utils.InferenceRequest(inputs, parameters or {}, sender)
+        self.request = pb_utils.InferenceRequest(inputs, parameters or {}, sender, trace_context)
 
     def next(self) -> tuple[dict[str, list[Any]], bool]:
         """The next response's tensors, and whether it is the last."""
@@ -183,6 +183,15 @@ def test_a_salt_reaches_the_engine() -> None:
         for salt in ({"cache_salt": "9f2c"}, {}):
             assert model.call(salt, input_ids=[7], request_output_len=[1]).next()[0]["output_ids"] == [7]
         assert [request.cache_salt for request in model.engine.requests] == ["9f2c", ""]
+
+
+def test_the_headers_of_a_trace_reach_the_engine() -> None:
+    """For engines that write spans of their own; a request that is not traced has none."""
+    with running() as model:
+        for context in ('{"traceparent": "00-1-2-01"}', None):
+            model.execute(call := Call(None, context, input_ids=[7], request_output_len=[1]))
+            call.next()
+        assert [request.trace_headers for request in model.engine.requests] == [{"traceparent": "00-1-2-01"}, {}]
 
 
 def test_a_bad_request_spoils_no_other() -> None:

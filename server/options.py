@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from server.engine.base import Description, Engine
+from server.settings import Reader, Value, number, switch, whole
 
 TOKENS_PER_BLOCK = 32
 
@@ -65,47 +66,24 @@ def read_options(parameters: Mapping[str, Mapping[str, str]]) -> EngineOptions:
         raise OptionInvalid("model_dir: not set")
     folder = Path(values["model_dir"])
     typed = {key: _read_value(key, text) for key, text in values.items()}
-    return EngineOptions(**{"model_name": folder.name, **_DEFAULTS.get(values.get("engine", ""), {}), **typed, "model_dir": folder})
+    options: dict[str, Any] = {"model_name": folder.name, **_DEFAULTS.get(values.get("engine", ""), {}), **typed, "model_dir": folder}
+    return EngineOptions(**options)
 
 
 # A step of a GPU takes far more than one of a CPU for about the same time.
 _DEFAULTS = {"tensorrt_llm": {"max_num_seqs": 256, "max_num_batched_tokens": 8192}}
 
 
-def _read_value(key: str, text: str) -> Any:
-    """The text as the option's annotation has it."""
-    match EngineOptions.__dataclass_fields__[key].type:
-        case "int" | "int | None":
-            return _read_count(key, text)
-        case "float":
-            return _read_fraction(key, text)
-        case "bool":
-            return _read_switch(key, text)
-        case _:
-            return text
+_READERS: Mapping[str, Reader] = {"int": whole(1), "int | None": whole(1), "float": number(0.001, 1), "bool": switch}
+"""By an option's annotation; of others the text is the value."""
 
 
-def _read_switch(key: str, text: str) -> bool:
-    """TensorRT-LLM's spelling: true, True, TRUE or 1."""
-    if text.lower() not in ("true", "1", "false", "0"):
-        raise OptionInvalid(f"{key}: must be true or false")
-    return text.lower() in ("true", "1")
-
-
-def _read_count(key: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise OptionInvalid(f"{key}: must be a whole number above zero")
-    return int(text)
-
-
-def _read_fraction(key: str, text: str) -> float:
+def _read_value(key: str, text: str) -> Value:
+    read = _READERS.get(str(EngineOptions.__dataclass_fields__[key].type), str)
     try:
-        fraction = float(text)
-    except ValueError:
-        fraction = 0.0
-    if not 0 < fraction <= 1:
-        raise OptionInvalid(f"{key}: must be above 0 and at most 1")
-    return fraction
+        return read(text)
+    except ValueError as error:
+        raise OptionInvalid(f"{key}: {error}") from None
 
 
 def build_engine(options: EngineOptions) -> Engine:

@@ -45,10 +45,10 @@ def test_every_parameter_of_the_template_is_an_option() -> None:
     ("given", "message"),
     [
         ({"kv_block": "64"}, "unknown parameter kv_block"),
-        ({"kv_blocks": "0"}, "kv_blocks: must be a whole number above zero"),
-        ({"max_num_seqs": "-1"}, "max_num_seqs: must be a whole number above zero"),
-        ({"step_us": "1.5"}, "step_us: must be a whole number above zero"),
-        ({"max_num_batched_tokens": ""}, "max_num_batched_tokens: must be a whole number above zero"),
+        ({"kv_blocks": "0"}, "kv_blocks: must be a whole number of at least 1"),
+        ({"max_num_seqs": "-1"}, "max_num_seqs: must be a whole number of at least 1"),
+        ({"step_us": "1.5"}, "step_us: must be a whole number of at least 1"),
+        ({"max_num_batched_tokens": ""}, "max_num_batched_tokens: must be a whole number of at least 1"),
         ({"model_dir": "${model_dir}"}, "model_dir: not set"),
     ],
 )

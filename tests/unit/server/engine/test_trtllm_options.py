@@ -72,7 +72,7 @@ def test_a_gpu_has_larger_batches_unless_told_otherwise() -> None:
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "nan", "most", ""])
 def test_a_fraction_out_of_range_is_refused(text: str) -> None:
     """By name."""
-    with pytest.raises(OptionInvalid, match="kv_cache_free_gpu_mem_fraction: must be above 0 and at most 1"):
+    with pytest.raises(OptionInvalid, match="kv_cache_free_gpu_mem_fraction: must be a number from 0.001 to 1"):
         read_options(parameters(kv_cache_free_gpu_mem_fraction=text))
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from google.protobuf.text_encoding import CEscape
 
+TEMPLATE = Path(__file__).parents[1] / "model_repository"
+"""That of our own model."""
 CONFIG_NAME = "config.pbtxt"
 PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 

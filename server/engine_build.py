@@ -18,14 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.build import CONFIG_NAME, fill_placeholders, find_placeholders, render_repository
+from server.build import CONFIG_NAME, TEMPLATE, fill_placeholders, find_placeholders, render_repository
 from server.engine_commands import BUILD_SETTINGS, DTYPES, QUANTIZATIONS, QUANTIZE_SETTINGS, Checkpoint, Command, build, convert, quantize
 from server.options import OptionInvalid, read_options
 from server.settings import Setting, SettingInvalid, Value, name_and_value, read_settings, require_known, to_text, whole
 from server.stock_settings import STOCK_SETTINGS, check_stock
 
 ROOT = Path(__file__).parents[1]
-OURS = ROOT / "model_repository"
 STOCK = ROOT / "server/templates/stock"
 EVENT_BUFFER = 1024
 """KV cache events that wait to be taken: more than a step makes. The router follows the cache by them."""
@@ -84,7 +83,7 @@ def _start_stock(repository: Path, ranks: int) -> Command:
 
 def plan_llm_api(wanted: Checkpoint, output: Path, given: Mapping[str, str]) -> Plan:
     """Our own model on the checkpoint, quantized first if wanted. Raises SettingInvalid."""
-    ours = find_placeholders(OURS)
+    ours = find_placeholders(TEMPLATE)
     require_known(given, ours | QUANTIZE_SETTINGS.keys())
     quantizing = wanted.quantization != "none"
     checkpoint = output / "checkpoint"
@@ -102,7 +101,7 @@ def plan_llm_api(wanted: Checkpoint, output: Path, given: Mapping[str, str]) -> 
     commands = (quantize(wanted, checkpoint, settings, "hf"),) if quantizing else ()
     repository = output / "model_repository"
     start = ("env", f"PYTHONPATH={ROOT}", "tritonserver", f"--model-repository={repository}", "--disable-auto-complete-config")
-    return Plan(commands, OURS, values, repository, start)
+    return Plan(commands, TEMPLATE, values, repository, start)
 
 
 def _check_ours(values: Mapping[str, str]) -> None:

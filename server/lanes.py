@@ -53,10 +53,10 @@ class Frame:
             self.detail.append(json.dumps({"request": request, **describe_end(output.timing, output.error)}))
 
     def _align_log_probs(self, output: Output) -> None:
-        if output.log_probs is None and self.log_probs is None:
-            return
-        before = self.log_probs if self.log_probs is not None else [0.0] * len(self.output_ids)
-        self.log_probs = before + _log_probs(output)
+        if output.log_probs is not None and self.log_probs is None:
+            self.log_probs = [0.0] * len(self.output_ids)
+        if self.log_probs is not None:
+            self.log_probs += _log_probs(output)
 
 
 class Lane:

@@ -32,7 +32,7 @@ from server import die_with_parent
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.folder import AssetError
 from server.assets.store import resolve
-from server.build import UnknownValue, render_repository
+from server.build import TEMPLATE, UnknownValue, render_repository
 from server.installation import PACKAGE_ROOT, LaunchError, find_installation
 from server.ports import reserve_ports
 from server.settings import name_and_value
@@ -277,7 +277,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id")
     parser.add_argument("--profile", default="fast", choices=("fast", "deterministic"))
     parser.add_argument("--set", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="another placeholder")
-    parser.add_argument("--repository", type=Path, default=PACKAGE_ROOT / "model_repository", help="template to render")
+    parser.add_argument("--repository", type=Path, default=TEMPLATE, help="template to render")
     parser.add_argument("--triton", type=Path, metavar="PATH", help="tritonserver to run; found by itself by default")
     parser.add_argument("--trace-url", metavar="URL", help="OTLP/HTTP endpoint, such as http://127.0.0.1:4318/v1/traces")
     for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):

@@ -19,11 +19,10 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.store import resolve
-from server.build import render_repository
+from server.build import TEMPLATE, render_repository
 from server.collector import Collector
 from server.launch import Triton, TritonOptions
 
-TEMPLATE = Path(__file__).parents[1] / "model_repository"
 START_S = 30.0
 
 

@@ -1,7 +1,7 @@
 """`tidegate up`: the whole system on one machine, for trying it: model, Triton, router, and a trace from caller to engine.
 
-It asks a first
-question and shows the answer as it streams. Without `--demo` it then stays up until Ctrl-C; with it, it prints one line and exits.
+It asks a first question and shows the answer as it streams. Without `--demo` it then stays up until Ctrl-C; with it, it shows the answer's
+trace, prints one line and exits.
 """
 
 from __future__ import annotations

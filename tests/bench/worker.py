@@ -25,15 +25,15 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceServicer, add_GRPCInferenceServiceServicer_to_server
 
 from router.text.tokenizer import Tokenizer
+from server.build import TEMPLATE
 from server.engine.base import Engine, Finish, Request
 from server.engine.scripted import Action, Break, Emit, End, ScriptedEngine, Stall, Wait
-from server.installation import PACKAGE_ROOT
 from server.options import EngineOptions, describe_folder
 from server.triton_model import TidegateModel
 
 __all__ = ["Break", "Emit", "End", "Finish", "Stall", "Wait", "Worker"]
 
-CONFIG = PACKAGE_ROOT / "model_repository/tensorrt_llm/config.pbtxt"
+CONFIG = TEMPLATE / "tensorrt_llm/config.pbtxt"
 
 _DTYPES = {"INT32": np.int32, "INT64": np.int64, "UINT64": np.uint64, "FP32": np.float32, "BOOL": np.bool_}
 

@@ -11,9 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.build import render_repository
+from server.build import TEMPLATE, render_repository
 from server.launch import Triton
-from server.stack import TEMPLATE
 from server.triton_options import TritonOptions
 from tests.bench.process import RouterProcess, run_process
 from tests.bench.router import own_store, values_of

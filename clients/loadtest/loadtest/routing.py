@@ -38,9 +38,8 @@ from router.app import App, build
 from router.config import read_config
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.store import resolve
-from server.build import render_repository
+from server.build import TEMPLATE, render_repository
 from server.launch import Triton, TritonOptions
-from server.stack import TEMPLATE
 
 SECONDS = 50.0
 LOAD = 0.3

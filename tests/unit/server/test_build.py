@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from server.build import UnknownValue, fill_placeholders, find_placeholders, render_repository
-from server.installation import PACKAGE_ROOT
+from server.build import TEMPLATE, UnknownValue, fill_placeholders, find_placeholders, render_repository
 
 CONFIG = """\
 # `${name}` is filled by us.
@@ -84,4 +83,4 @@ def test_existing_folder_is_refused(template: Path, tmp_path: Path) -> None:
 
 def test_our_repository_has_the_names_that_serve_fills() -> None:
     """What `tidegate serve` sets by itself has a place in the repository that it renders by default."""
-    assert {"model_dir", "profile", "otlp_url"} <= find_placeholders(PACKAGE_ROOT / "model_repository")
+    assert {"model_dir", "profile", "otlp_url"} <= find_placeholders(TEMPLATE)

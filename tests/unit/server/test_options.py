@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from server.build import TEMPLATE
 from server.engine.base import Description
 from server.engine.scripted import ScriptedEngine
 from server.options import TOKENS_PER_BLOCK, EngineOptions, OptionInvalid, build_engine, describe_folder, read_options
@@ -36,8 +37,8 @@ def test_a_placeholder_left_as_it_is_counts_as_unset() -> None:
 
 def test_every_parameter_of_the_template_is_an_option() -> None:
     """The template of config.pbtxt names nothing that this engine does not know, and leaves nothing out."""
-    template = Path(__file__).parents[3] / "model_repository/tensorrt_llm/config.pbtxt"
-    lines = [line for line in template.read_text().splitlines() if line.startswith("parameters")]
+    template = (TEMPLATE / "tensorrt_llm/config.pbtxt").read_text()
+    lines = [line for line in template.splitlines() if line.startswith("parameters")]
     assert {line.split('"')[1] for line in lines} == set(EngineOptions.__dataclass_fields__)
 
 

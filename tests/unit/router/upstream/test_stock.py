@@ -15,12 +15,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from router.errors import CallerError
 from router.model import GenerationRequest, Guide, GuideKind, Sampling, WorkerDelta, WorkerFinish
 from router.upstream import contract, stock
-from server.engine_build import OURS
+from server.build import TEMPLATE
 from tests.unit.router.upstream.fake_triton import FACTS, stock_config
 
 
 def our_config() -> ModelConfig:
-    return text_format.Parse((OURS / "tensorrt_llm/config.pbtxt").read_text(), ModelConfig())
+    return text_format.Parse((TEMPLATE / "tensorrt_llm/config.pbtxt").read_text(), ModelConfig())
 
 
 def test_the_kinds_are_told_apart() -> None:

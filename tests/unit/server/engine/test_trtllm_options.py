@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from server.build import find_placeholders
+from server.build import TEMPLATE, find_placeholders
 from server.engine.base import Guide, GuideKind, Request, RequestRefused, Sampling
 from server.engine.trtllm_options import describe_model, read_folder, write_sampling
-from server.installation import PACKAGE_ROOT
 from server.options import EngineOptions, OptionInvalid, read_options
 from tests.unit.server.engine.trtllm import END_ID, SECOND_END_ID, ask, build_engine_folder, build_folder, running
 
@@ -44,7 +43,7 @@ def asked(folder: Path, request: Request, **options: Any) -> Any:
 
 def test_every_option_has_a_place_in_our_repository() -> None:
     """And the repository has no place for anything else."""
-    assert find_placeholders(PACKAGE_ROOT / "model_repository") == set(EngineOptions.__dataclass_fields__)
+    assert find_placeholders(TEMPLATE) == set(EngineOptions.__dataclass_fields__)
 
 
 def test_options_are_read_by_their_type() -> None:
@@ -72,7 +71,7 @@ def test_a_gpu_has_larger_batches_unless_told_otherwise() -> None:
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "nan", "most", ""])
 def test_a_fraction_out_of_range_is_refused(text: str) -> None:
     """By name."""
-    with pytest.raises(OptionInvalid, match="kv_cache_free_gpu_mem_fraction: must be a number from 0.001 to 1"):
+    with pytest.raises(OptionInvalid, match=r"kv_cache_free_gpu_mem_fraction: must be a number from 0\.001 to 1"):
         read_options(parameters(kv_cache_free_gpu_mem_fraction=text))
 
 

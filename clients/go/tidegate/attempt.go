@@ -65,6 +65,13 @@ func (a *attempt) fail(err *Error) {
 	}
 }
 
+// stop asks the router to end it.
+func (a *attempt) stop() {
+	if a.stream != nil {
+		a.stream.stop(a)
+	}
+}
+
 func (a *attempt) end(err *Error) {
 	a.err = err
 	close(a.ended)

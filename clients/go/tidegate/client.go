@@ -120,7 +120,7 @@ func (c *Client) newRequest(parts []Part) *request { return newRequest(parts) }
 func (c *Client) start(ctx context.Context, r *request) *Turn {
 	s := c.Session(ctx, ResumeFor(r.resumeFor))
 	turn := s.startTurn(ctx, r, func() { s.shut() })
-	runtime.AddCleanup(turn, func(s *Session) { s.shut() }, s) // a turn that is dropped must not run on and cost
+	runtime.AddCleanup(turn, func(s *Session) { s.shut() }, s)
 	return turn
 }
 

@@ -70,7 +70,7 @@ func (s *Session) startTurn(ctx context.Context, r *request, release func()) *Tu
 	if deadline, ok := ctx.Deadline(); ok && r.spec.MaxWait == nil {
 		r.spec.MaxWait = durationpb.New(max(0, time.Until(deadline)))
 	}
-	turn := &Turn{ctx: ctx, session: s, request: r, release: release, attempt: newAttempt(r.spec)}
+	turn := newTurn(ctx, s, r, release)
 	if fault := r.check(); fault != nil {
 		turn.end(fault)
 	} else if ctx.Err() != nil {

@@ -3,9 +3,11 @@ package tidegate
 import (
 	"context"
 	"iter"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+	"weak"
 )
 
 // Turn is one turn of a conversation. Its events are for one goroutine; all other methods may be called by any.
@@ -15,6 +17,9 @@ type Turn struct {
 	request *request
 	release func() // of what is this turn's alone
 
+	withdrawn chan struct{} // closed when it is given up
+	withdraw  func()
+
 	mu           sync.Mutex
 	attempt      *attempt
 	answer       answer
@@ -23,16 +28,30 @@ type Turn struct {
 	stopWatching func() bool
 }
 
-// begin tries the turn.
+func newTurn(ctx context.Context, s *Session, r *request, release func()) *Turn {
+	t := &Turn{ctx: ctx, session: s, request: r, release: release, attempt: newAttempt(r.spec), withdrawn: make(chan struct{})}
+	t.withdraw = sync.OnceFunc(func() { close(t.withdrawn) })
+	return t
+}
+
+// begin tries the turn. What is left of one that is dropped must not run on and cost, so neither its cleanup nor its context hold it.
 func (t *Turn) begin() {
 	a := newAttempt(t.request.spec)
 	t.session.begin(a)
+	runtime.AddCleanup(t, (*attempt).stop, a)
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.attempt = a
 	t.tries++
-	if t.stopWatching == nil {
-		t.stopWatching = context.AfterFunc(t.ctx, t.Cancel)
+	if held := weak.Make(t); t.stopWatching == nil {
+		t.stopWatching = context.AfterFunc(t.ctx, func() {
+			if t := held.Value(); t != nil {
+				t.current().stop()
+			}
+		})
+	}
+	t.mu.Unlock()
+	if t.isWithdrawn() { // since the last try failed
+		a.stop()
 	}
 }
 
@@ -64,17 +83,17 @@ func (t *Turn) Text(ctx context.Context) (string, error) {
 	return t.text(), nil
 }
 
-// Cancel asks the router to end the turn. Its last events, with usage and FinishCancelled, are still to come, unless it ends before.
+// Cancel asks the router to end the turn. Its last events, with usage and FinishCancelled, are still to come, unless it ends before. One
+// that waits for its next try has none.
 func (t *Turn) Cancel() {
-	if a := t.current(); a.stream != nil {
-		a.stream.stop(a)
-	}
+	t.withdraw()
+	t.current().stop()
 }
 
 // Close cancels the turn if it still runs, and waits a moment until that is confirmed. What has come of it can still be asked for.
 func (t *Turn) Close() error {
+	t.Cancel()
 	if a := t.current(); a.stream != nil && !a.hasEnded() {
-		t.Cancel()
 		select {
 		case <-a.ended:
 		case <-t.ctx.Done():
@@ -136,6 +155,8 @@ func (t *Turn) next(ctx context.Context) (*Event, error) {
 		select {
 		case <-time.After(pause):
 			t.begin()
+		case <-t.withdrawn:
+			t.end(cancelled("the turn was cancelled"))
 		case <-t.ctx.Done():
 		case <-ctx.Done():
 		}
@@ -192,6 +213,15 @@ func (t *Turn) current() *attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.attempt
+}
+
+func (t *Turn) isWithdrawn() bool {
+	select {
+	case <-t.withdrawn:
+		return true
+	default:
+		return false
+	}
 }
 
 func (t *Turn) isWhole() bool {

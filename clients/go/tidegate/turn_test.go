@@ -56,16 +56,44 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A turn that is dropped, neither read nor closed, is cancelled.
+// A turn that is dropped, neither read nor closed, is cancelled, though its session and its context live on.
 func TestDroppedTurn(t *testing.T) {
 	router, client := bench(t, endless)
-	turn := client.Chat(context.Background(), tidegate.User("hi"))
-	until(t, "it runs", func() bool { return len(router.Seen().Specs) == 1 })
-	runtime.KeepAlive(turn)
-	until(t, "the turn is cancelled", func() bool {
-		runtime.GC()
-		return router.Seen().Cancels == 1
+	session := client.Session(t.Context())
+	for at, chatter := range []tidegate.Chatter{client, session} {
+		turn := chatter.Chat(t.Context(), tidegate.User("hi"))
+		until(t, "it runs", func() bool { return len(router.Seen().Specs) == at+1 })
+		runtime.KeepAlive(turn)
+		until(t, "the turn is cancelled", func() bool {
+			runtime.GC()
+			return router.Seen().Cancels == at+1
+		})
+	}
+	runtime.KeepAlive(session)
+}
+
+// A turn that is cancelled or closed while it waits for its next try has no other.
+func TestNoTryAfterCancel(t *testing.T) {
+	router, client := bench(t, func(turn *testrouter.Turn) {
+		turn.Start()
+		turn.Fail(failure(codes.Unavailable, "WORKER_LOST", 5*time.Second))
 	})
+	session := client.Session(t.Context())
+	for at, giveUp := range []func(*tidegate.Turn){(*tidegate.Turn).Cancel, func(turn *tidegate.Turn) { turn.Close() }} {
+		turn, ended := session.Chat(t.Context(), tidegate.User("hi")), make(chan error)
+		go func() {
+			_, err := turn.Text(t.Context())
+			ended <- err
+		}()
+		until(t, "it has failed once", func() bool { return turn.Started() != nil })
+		giveUp(turn)
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if starts := len(router.Seen().Specs); starts != at+1 {
+			t.Errorf("%d starts", starts)
+		}
+	}
 }
 
 // The end of the context ends the turn, also when nobody reads it; what was read until then is kept.

@@ -6,7 +6,9 @@ import argparse
 import asyncio
 import signal
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tidegate.client import Client
 from tidegate.credentials import PlaintextRefused
@@ -32,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TidegateError, PlaintextRefused) as error:
         print(f"tidegate chat: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # between prompt and answer
+        return 130
 
 
 async def _chat(arguments: argparse.Namespace) -> int:
@@ -45,11 +49,30 @@ async def _chat(arguments: argparse.Namespace) -> int:
 
 
 async def _ask() -> str | None:
-    """The next line of the person; None at the end."""
+    """The next line of the person; None at the end, which Ctrl-C is too."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str | None] = loop.create_future()
+    loop.add_signal_handler(signal.SIGINT, _settle, line, None)
+    # A thread that nobody waits for: what reads a terminal cannot be interrupted.
+    threading.Thread(target=_read_line, args=(loop, line), daemon=True).start()
     try:
-        return (await asyncio.to_thread(input, "\n> ")).strip()
-    except (EOFError, KeyboardInterrupt):
-        return None
+        return await line
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _read_line(loop: asyncio.AbstractEventLoop, line: asyncio.Future[str | None]) -> None:
+    try:
+        text = input("\n> ").strip()
+    except (EOFError, OSError, ValueError):  # Ctrl-D, a terminal that has gone, what is no text
+        text = None
+    with suppress(RuntimeError):  # the program has ended
+        loop.call_soon_threadsafe(_settle, line, text)
+
+
+def _settle(line: asyncio.Future[str | None], text: str | None) -> None:
+    if not line.done():
+        line.set_result(text)
 
 
 async def _answer(session: Session, history: list[Message], question: str, max_tokens: int | None) -> None:

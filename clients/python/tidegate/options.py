@@ -39,7 +39,9 @@ def build_spec(messages: Iterable[Message | str], options: TurnOptions, form: Re
     if form is not None and options.get("response_format") is not None:
         raise ValueError("`into` says the answer's form; leave out `response_format`")
     given = {name: value for name, value in options.items() if name not in ("deadline", "max_wait", "tools", "response_format")}
-    max_wait = options.get("max_wait") or options.get("deadline")
+    max_wait = options.get("max_wait")
+    if max_wait is None:
+        max_wait = options.get("deadline")
     return TurnSpec(
         messages=map(read_message, messages),
         response_format=form or options.get("response_format"),

@@ -43,7 +43,8 @@ class ToolLoop(Generic[T]):
         self._asking = asking
         self._tools = {tool.name: tool for tool in tools}
         self._turn: Turn[T] | None = None
-        self._iterated = False
+        self._failure: Exception | None = None
+        self._iterated = self._ended = False
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -63,13 +64,17 @@ class ToolLoop(Generic[T]):
                 async for event in self._round(None if until_s is None else max(0.0, until_s - time.monotonic())):
                     yield event
                 if self.finish_reason != FINISH_REASON_TOOL_CALLS:
+                    self._ended = True
                     return
             raise too_many_rounds(self._asking.max_rounds)
+        except Exception as error:
+            self._failure = error
+            raise
         finally:
             self._asking.leave()
 
     async def text(self) -> str:
-        """The answer of the last round, carrying all calls out. Raises as iterating does."""
+        """The answer of the last round, carrying all calls out. Raises as iterating does; RuntimeError when the loop was left early."""
         return await (await self._last_turn()).text()
 
     async def value(self) -> T:
@@ -80,7 +85,10 @@ class ToolLoop(Generic[T]):
         if not self._iterated:
             async for _ in self:
                 pass
-        assert self._turn is not None, "there is one round at least"
+        if self._failure is not None:
+            raise self._failure
+        if not self._ended or self._turn is None:
+            raise RuntimeError("the tools loop was left before its end: there is no whole answer")
         return self._turn
 
     async def _round(self, deadline_s: float | None) -> AsyncIterator[Event]:

@@ -68,6 +68,9 @@ class Turn(Generic[T]):
                 if event.WhichOneof("event") == "finished":
                     self._asking.budget.earn()
                     return
+        except Exception as error:
+            self._failure = error
+            raise
         finally:
             self._leave()
 
@@ -137,7 +140,6 @@ class Turn(Generic[T]):
         has_output = bool(self._texts or self.tool_calls)
         wait_s = None if has_output or self._cancelled else self._tries.wait_s(error, self._until_s - self._loop.time())
         if wait_s is None:
-            self._failure = error
             raise error
         await asyncio.sleep(wait_s)
         self._try()

@@ -387,10 +387,12 @@ async def test_a_session_that_was_closed_starts_nothing() -> None:
     router = ScriptedRouter(refuse)
     async with connect(router) as client:
         async with client.session() as session:
-            waiting = asyncio.ensure_future((await session.start("hi")).text())
+            turn = await session.start("hi")
+            waiting = asyncio.ensure_future(turn.text())
             await asyncio.sleep(0.05)
-        with pytest.raises(StreamLost, match="the session was closed"):
-            await waiting
+        for asking in (waiting, turn.text()):
+            with pytest.raises(StreamLost, match="the session was closed"):
+                await asking
         with pytest.raises(StreamLost, match="the session was closed"):
             await session.start("hi")
     assert len(router.rpcs) == 1

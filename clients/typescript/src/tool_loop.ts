@@ -30,7 +30,9 @@ export class ToolLoop implements AsyncIterable<TurnEvent> {
   readonly #options: ToolLoopOptions;
   readonly #messages: MessageInit[];
   #iterated = false;
+  #isWhole = false;
   #turn: Turn | undefined;
+  #text: Promise<string> | undefined;
 
   /** @internal */
   constructor(open: () => Session, input: Input, options: ToolLoopOptions) {
@@ -64,16 +66,21 @@ export class ToolLoop implements AsyncIterable<TurnEvent> {
         timeoutMs: left < Infinity ? left : undefined,
       });
       yield* this.#read(turn);
-      if (turn.toolCalls.length === 0) return;
+      this.#isWhole = turn.toolCalls.length === 0;
+      if (this.#isWhole) return;
       if (turn.finishReason !== FinishReason.TOOL_CALLS) throw outputIncomplete("the answer ended in the middle of a tool call");
       if (round >= maxRounds) throw tooManyRounds(maxRounds);
       await this.#answer(turn);
     }
   }
 
-  /** Waits for the end, and gives the text of the last round. */
-  async text(): Promise<string> {
-    if (!this.#iterated) for await (const _ of this);
+  /** The text of the last round, waiting for it. After a loop that left nothing unread, the text it read. */
+  text(): Promise<string> {
+    return (this.#text ??= this.#readAll());
+  }
+
+  async #readAll(): Promise<string> {
+    if (!this.#isWhole) for await (const _ of this);
     return this.#turn?.text() ?? "";
   }
 

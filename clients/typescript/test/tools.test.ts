@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { test } from "node:test";
-import { Client, FinishReason, Role, tool, ToolFailed } from "tidegate";
+import { Client, FinishReason, Role, TooManyRounds, tool, ToolFailed } from "tidegate";
 import { calls, ending, FakeRouter, type Script, says } from "./fake_router.js";
 
 /** A model that makes one call, then answers. */
@@ -41,6 +41,18 @@ test("of another exception the model learns only that the tool failed, and the p
   const [warning] = await warned;
   assert.equal(warning.message, "tool breaks failed");
   assert.match(warning.detail!, /secret/);
+});
+
+test("a loop without a whole answer tells none, however often it is asked", async () => {
+  const called = [says("I look"), calls("double", '{"n": 2}'), ...ending(FinishReason.TOOL_CALLS)];
+  await using router = await FakeRouter.start((_turn, reply) => reply(...called));
+  await using client = new Client(router.target);
+  const endless = client.runTools("hi", { tools: { double }, maxRounds: 1 });
+  await assert.rejects(endless.text(), TooManyRounds);
+  await assert.rejects(endless.text(), TooManyRounds);
+  const left = client.runTools("hi", { tools: { double } });
+  for await (const event of left) if (event.case === "finished") break;
+  await assert.rejects(left.text(), /iterated once/);
 });
 
 test("events, messages and usage of all turns are there, on one stream", async () => {

@@ -61,11 +61,14 @@ func (r *ToolRun) ask(yield func(*Event, error) bool) bool {
 	return true
 }
 
-// Text waits for the end, and gives the text of the last answer.
+// Text waits for the end, and gives the text of the last answer. A run that was left with a call to carry out has none.
 func (r *ToolRun) Text() (string, error) {
 	if r.turn == nil {
 		for range r.Events() { // an error stays with the run or its turn
 		}
+	}
+	if r.err == nil && r.FinishReason() == FinishToolCalls {
+		r.err = cancelled("the run was left")
 	}
 	if r.err != nil {
 		return "", r.err

@@ -51,6 +51,23 @@ func TestRunTools(t *testing.T) {
 	}
 }
 
+// A run that is left between two answers has no text; behind the last one it has.
+func TestLeftRun(t *testing.T) {
+	_, client := bench(t, calling("add", `{"a": 2, "b": 3}`))
+	for reason, want := range map[tidegate.FinishReason]string{tidegate.FinishToolCalls: "", tidegate.FinishStop: `{"sum":5}`} {
+		run := tidegate.RunTools(t.Context(), client, tidegate.User("2 + 3?"), add)
+		for event, err := range run.Events() {
+			must(t, err)
+			if event.GetFinished().GetFinishReason() == reason {
+				break
+			}
+		}
+		if text, err := run.Text(); text != want || (err != nil) != (want == "") {
+			t.Errorf("%v: %q, %v", reason, text, err)
+		}
+	}
+}
+
 // A call that is forced is forced once.
 func TestForcedTool(t *testing.T) {
 	router, client := bench(t, calling("add", `{"a": 2, "b": 3}`))

@@ -44,7 +44,7 @@ class ToolLoop(Generic[T]):
         self._tools = {tool.name: tool for tool in tools}
         self._turn: Turn[T] | None = None
         self._failure: Exception | None = None
-        self._iterated = self._ended = False
+        self._iterated = False
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -64,7 +64,6 @@ class ToolLoop(Generic[T]):
                 async for event in self._round(None if until_s is None else max(0.0, until_s - time.monotonic())):
                     yield event
                 if self.finish_reason != FINISH_REASON_TOOL_CALLS:
-                    self._ended = True
                     return
             raise too_many_rounds(self._asking.max_rounds)
         except Exception as error:
@@ -87,7 +86,7 @@ class ToolLoop(Generic[T]):
                 pass
         if self._failure is not None:
             raise self._failure
-        if not self._ended or self._turn is None:
+        if self._turn is None or self.finish_reason == FINISH_REASON_TOOL_CALLS:
             raise RuntimeError("the tools loop was left before its end: there is no whole answer")
         return self._turn
 

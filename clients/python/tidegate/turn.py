@@ -76,7 +76,7 @@ class Turn(Generic[T]):
 
     async def text(self) -> str:
         """The whole answer, waiting for what of it has not come. Raises as iterating does; RuntimeError when the turn was left early."""
-        if not self._left:
+        if not (self._left or self.finish_reason):
             async for _ in self:
                 pass
         if self._failure is not None:

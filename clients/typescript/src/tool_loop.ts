@@ -30,7 +30,6 @@ export class ToolLoop implements AsyncIterable<TurnEvent> {
   readonly #options: ToolLoopOptions;
   readonly #messages: MessageInit[];
   #iterated = false;
-  #isWhole = false;
   #turn: Turn | undefined;
   #text: Promise<string> | undefined;
 
@@ -66,22 +65,22 @@ export class ToolLoop implements AsyncIterable<TurnEvent> {
         timeoutMs: left < Infinity ? left : undefined,
       });
       yield* this.#read(turn);
-      this.#isWhole = turn.toolCalls.length === 0;
-      if (this.#isWhole) return;
+      if (turn.toolCalls.length === 0) return;
       if (turn.finishReason !== FinishReason.TOOL_CALLS) throw outputIncomplete("the answer ended in the middle of a tool call");
       if (round >= maxRounds) throw tooManyRounds(maxRounds);
       await this.#answer(turn);
     }
   }
 
-  /** The text of the last round, waiting for it. After a loop that left nothing unread, the text it read. */
+  /** The text of the last round, waiting for it. After a loop that left nothing unread, the text it read; TypeError after another. */
   text(): Promise<string> {
     return (this.#text ??= this.#readAll());
   }
 
   async #readAll(): Promise<string> {
-    if (!this.#isWhole) for await (const _ of this);
-    return this.#turn?.text() ?? "";
+    if (!this.#iterated) for await (const _ of this);
+    if (!this.#turn || this.finishReason === FinishReason.TOOL_CALLS) throw new TypeError("the tools loop was left before its end");
+    return this.#turn.text();
   }
 
   async *#read(turn: Turn): AsyncGenerator<TurnEvent, void, undefined> {

@@ -9,7 +9,7 @@ from tidegate import TooManyRounds
 from tidegate.v1.chat_service_pb2 import ConverseResponse
 from tidegate.v1.event_pb2 import FINISH_REASON_TOOL_CALLS, Event, Finished, ToolCallDelta
 
-from tests.unit.tidegate.scripted_router import Rpc, ScriptedRouter, connect, frame, ready, started, text
+from tests.unit.tidegate.scripted_router import Rpc, ScriptedRouter, connect, finished, frame, ready, started, text
 
 
 def weather(city: str) -> str:
@@ -37,11 +37,21 @@ async def test_a_loop_that_had_too_many_rounds_has_no_answer() -> None:
 
 
 async def test_a_loop_that_was_left_between_two_rounds_has_no_answer() -> None:
-    """What the model said before its call is not one, though that round has ended."""
-    async with connect(ScriptedRouter(call_a_tool)) as client:
-        loop = client.run_tools("hi", tools=[weather])
-        async for event in loop:
-            if event.HasField("finished"):
-                break
+    """What the model said before its call is not one, though that round has ended; what it says without a call is."""
+
+    async def answer(rpc: Rpc) -> AsyncIterator[ConverseResponse]:
+        await rpc.hear("setup")
+        yield ready()
+        await rpc.hear("start")
+        yield frame(2, started(), text("rain"), finished())
+        await rpc.hear_half_close()
+
+    async with connect(ScriptedRouter(call_a_tool, answer)) as client:
+        loops = [client.run_tools("hi", tools=[weather]) for _ in range(2)]
+        for loop in loops:
+            async for event in loop:
+                if event.HasField("finished"):
+                    break
         with pytest.raises(RuntimeError, match="left before its end"):
-            await loop.text()
+            await loops[0].text()
+        assert await loops[1].text() == "rain"

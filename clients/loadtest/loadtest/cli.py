@@ -33,8 +33,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, ResultUnreadable, OSError) as error:
         print(f"tidegate bench: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
 
 
 def _parser() -> argparse.ArgumentParser:

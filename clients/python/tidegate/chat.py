@@ -31,7 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return asyncio.run(_chat(arguments))
-    except (TidegateError, PlaintextRefused) as error:
+    except PlaintextRefused:
+        print(f"tidegate chat: the key would go to {arguments.target} unencrypted; give --tls", file=sys.stderr)
+        return 1
+    except (TidegateError, ValueError) as error:  # ValueError: of a key that is none
         print(f"tidegate chat: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # between prompt and answer

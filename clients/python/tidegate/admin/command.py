@@ -1,6 +1,6 @@
 """The command lines `tidegate admin` and `tidegate workers`, and one line for whatever goes wrong.
 
-Exit codes: 0 done, 1 refused by the router, 2 wrong arguments, 3 the router or its database is away, 130 interrupted.
+Exit codes: 0 done, 1 refused by the router, 2 wrong arguments, 3 the router or its database is away.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ def main_workers(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(run(arguments, os.environ))
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:  # `| head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -25,13 +25,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from rich.console import Console
-from rich.progress import Progress
-
 from server import die_with_parent
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.folder import AssetError
-from server.assets.store import resolve
+from server.assets.store import resolve_shown
 from server.build import TEMPLATE, UnknownValue, render_repository
 from server.installation import PACKAGE_ROOT, LaunchError, find_installation
 from server.ports import reserve_ports
@@ -257,9 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace, run_folder: Path) -> TritonOptions:
-    with Progress(console=Console(stderr=True)) as progress:
-        model = resolve(arguments.model, progress=progress)
-    values = {"model_dir": str(model), "profile": arguments.profile, **dict(arguments.set)}
+    values = {"model_dir": str(resolve_shown(arguments.model)), "profile": arguments.profile, **dict(arguments.set)}
     if arguments.trace_url:
         values["otlp_url"] = arguments.trace_url
     return TritonOptions(

@@ -29,7 +29,8 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         bound.close()
-        raise LaunchError("PORT_IN_USE", f"{host}:{port} cannot be used ({error.strerror}): choose another port") from error
+        why = error.strerror if isinstance(error, OSError) else "no such port"
+        raise LaunchError("PORT_IN_USE", f"{host}:{port} cannot be used ({why}): choose another port") from error
     return bound

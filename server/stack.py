@@ -6,10 +6,12 @@ Everything it starts is what a deployment runs, as processes of their own; only 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,10 +20,11 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from server.assets.catalogue import DEFAULT_MODEL
-from server.assets.store import resolve
+from server.assets.store import resolve_shown
 from server.build import TEMPLATE, render_repository
 from server.collector import Collector
 from server.launch import Triton, TritonOptions
+from server.ports import reserve_ports
 
 START_S = 30.0
 
@@ -67,7 +70,9 @@ class StackFailed(Exception):
 @asynccontextmanager
 async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Starts everything and stops it in reverse order. Raises StackFailed, LaunchError or AssetError."""
-    folder = await asyncio.to_thread(resolve, options.model)
+    with reserve_ports("127.0.0.1", (options.port, options.http_port, options.metrics_port)):
+        pass  # one that is taken is said now, not when model and Triton are up; the router does not take over one that is held
+    folder = await asyncio.to_thread(resolve_shown, options.model)
     async with AsyncExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-")))
         collector = Collector.start("127.0.0.1")
@@ -144,7 +149,8 @@ async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.su
 
 async def _stop_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
-        process.terminate()
+        with suppress(ProcessLookupError):  # not `terminate()`, for the reason that Triton's end has
+            os.kill(process.pid, signal.SIGTERM)
     await process.wait()
 
 

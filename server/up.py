@@ -100,6 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", default="~/.local/share/tidegate", help="folder of tenants, keys and usage (default %(default)s)")
     parser.add_argument("--demo", action="store_true", help="ask one question, print one line, exit")
     arguments = parser.parse_args(argv)
+    print(f"Starting {arguments.model}, Triton and the router: half a minute, and longer the first time.", flush=True)
     store = "" if arguments.demo else arguments.store
     options = StackOptions(
         arguments.model, arguments.profile, arguments.port, arguments.metrics_port, arguments.worker, store, http_port=arguments.http_port
@@ -109,8 +110,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (AssetError, LaunchError, StackFailed, TidegateError) as error:
         print(f"tidegate up: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 async def _demo(options: StackOptions) -> int:
@@ -158,14 +157,15 @@ Tidegate is up. Ctrl-C stops it.
   gRPC      {stack.router}  (tidegate.v1.ChatService, with reflection and health)
   OpenAI    http://{stack.http}/v1  (http://{stack.http}/docs tells what it takes)
   metrics   http://{stack.metrics}/metrics{triton}
-  a key     .venv/bin/tidegate router {stack.config} --new-operator-key "$USER"
+  a key     .venv/bin/tidegate router {stack.config} --new-operator-key admin
 """
 
 
 async def _stream_answer(target: str, question: str, headers: Mapping[str, str]) -> tuple[str, float, int]:
     print(f"\n> {question}")
     started, ttft, text = time.monotonic(), 0.0, ""
-    async with Client(target) as client, client.session(headers=headers) as session:
+    # Without the key that TIDEGATE_KEY may hold: it may be another router's.
+    async with Client(target, key="") as client, client.session(headers=headers) as session:
         turn = await session.start(user(question), max_output_tokens=64)
         async for event in turn:
             if event.HasField("text_delta"):

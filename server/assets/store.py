@@ -67,6 +67,12 @@ def resolve(spec: str, *, cache: Path | None = None, progress: Progress | None =
     return Store(cache or cache_folder()).resolve(spec, progress or Progress(disable=True))
 
 
+def resolve_shown(spec: str) -> Path:
+    """The same, with the bars on standard error."""
+    with Progress(console=Console(stderr=True)) as progress:
+        return resolve(spec, progress=progress)
+
+
 def prepare_in_child(gguf: Path, folder: Path, report: Report) -> None:
     """Run `server.assets.prepare` on a GGUF file; it needs memory, and native code that may crash."""
     try:
@@ -161,8 +167,6 @@ def main(argv: Sequence[str] | None = None, store: Store | None = None) -> int:
     except AssetError as error:
         print(f"{error.reason}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

@@ -16,8 +16,11 @@ TIDEGATE = Path(sys.executable).with_name("tidegate")
 
 
 async def test_the_demo_ends_with_its_line() -> None:
-    """`tidegate up --demo` exits 0 and ends with the documented line: the answer, figures and spans of all services."""
-    code, output = await _run("up", "--demo", "--port", "0", "--http-port", "0", "--metrics-port", "0")
+    """`tidegate up --demo` exits 0 and ends with the documented line: the answer, figures and spans of all services.
+
+    A key of another router in the environment does not keep it from that.
+    """
+    code, output = await _run("up", "--demo", "--port", "0", "--http-port", "0", "--metrics-port", "0", TIDEGATE_KEY="tg_of_another")
     assert code == 0, output
     line = output.strip().splitlines()[-1]
     pattern = r"demo ok: .*Paris.* \| ttft \d+ ms \| \d+ tokens \| trace [0-9a-f]{32} \d+ spans from tidegate-client, tidegate-engine, .*"
@@ -54,9 +57,13 @@ async def _type(terminal: int, text: str, expected: str) -> str:
     return shown
 
 
-async def _run(*arguments: str) -> tuple[int | None, str]:
+async def _run(*arguments: str, **environment: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
-        TIDEGATE, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, stdin=asyncio.subprocess.DEVNULL
+        *(TIDEGATE, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        stdin=asyncio.subprocess.DEVNULL,
+        env=os.environ | environment,
     )
     output, _ = await process.communicate()
     return process.returncode, output.decode()

@@ -182,6 +182,12 @@ async def test_port_in_use_is_refused(make_server: MakeServer, tmp_path: Path) -
     assert failure.value.reason == "PORT_IN_USE"
 
 
+def test_a_port_that_no_machine_has_is_refused() -> None:
+    """In the same way: no traceback, and no other port instead."""
+    with pytest.raises(LaunchError, match="99999 cannot be used"), reserve_ports("127.0.0.1", (99999,)):
+        pass
+
+
 def test_reserved_ports_are_for_the_server_only() -> None:
     """A reserved port can be taken over by a socket that may share it, and is refused to any other."""
     with reserve_ports("127.0.0.1", (0, 0)) as (first, second):

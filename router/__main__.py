@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = load_config(arguments.config)
         if arguments.print_config:
             print(config.model_dump_json(indent=2))
-        elif arguments.new_operator_key:
+        elif arguments.new_operator_key is not None:
             print(uvloop.run(make_operator_key(config, arguments.new_operator_key)))
         else:
             uvloop.run(serve(config))

@@ -24,7 +24,7 @@ from tritonclient.grpc.service_pb2_grpc import add_GRPCInferenceServiceServicer_
 
 from router.auth.assemble import Identity, assemble_identity
 from router.choice import Chooser
-from router.config import Config, ConfigInvalid
+from router.config import Config, cannot_bind
 from router.degradation.cascade import FeaturePredictor
 from router.ledger.ledger import Ledger
 from router.models import Model, Models
@@ -215,13 +215,17 @@ class App:
         try:
             return server.add_secure_port(listen, server_credentials(tls)) if tls else server.add_insecure_port(listen)
         except RuntimeError:
-            raise ConfigInvalid(f"listen: cannot bind {listen}") from None
+            raise cannot_bind("listen", listen) from None
 
     def _serve_metrics(self, stack: AsyncExitStack) -> str:
-        if not self.config.telemetry.metrics_listen:
+        listen = self.config.telemetry.metrics_listen
+        if not listen:
             return ""
-        host, _, port = self.config.telemetry.metrics_listen.rpartition(":")
-        server, thread = start_http_server(int(port), host, self.registry)
+        host, _, port = listen.rpartition(":")
+        try:
+            server, thread = start_http_server(int(port), host.strip("[]"), self.registry)
+        except OSError:
+            raise cannot_bind("telemetry.metrics_listen", listen) from None
         stack.callback(thread.join)
         stack.callback(server.server_close)
         stack.callback(server.shutdown)

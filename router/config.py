@@ -15,16 +15,21 @@ import ipaddress
 import os
 import socket
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
-from router.model_config import Alias, Count, Folder, ModelConfig, Seconds, Section, check_models
+from router.model_config import Alias, Count, Folder, ModelConfig, Seconds, Section, check_address, check_models
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
+
+Door = Annotated[str, AfterValidator(lambda text: text and check_address(text))]
+"""host:port, or empty for none."""
+Listen = Annotated[str, AfterValidator(lambda text: text if text.startswith("unix:") else check_address(text))]
 
 SECRETS = {"TIDEGATE_DSN": ("store", "dsn"), "TIDEGATE_REDIS": ("quota", "redis")}
 """Environment variables and the keys that they take the place of."""
@@ -84,7 +89,7 @@ class Telemetry(Section):
     otlp_protocol: Literal["http/protobuf", "grpc"] = "http/protobuf"
     sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of the traces begun here that are recorded; a caller's own decision is kept."""
-    metrics_listen: str = ""
+    metrics_listen: Door = ""
     """host:port of Prometheus' /metrics. Empty: none."""
 
 
@@ -190,7 +195,7 @@ class Routing(Section):
 class Http(Section):
     """The HTTP door: OpenAI's API, the WebSocket, probes. Bodies and messages are bounded by `limits.max_message_bytes`."""
 
-    listen: str = ""
+    listen: Door = ""
     """host:port. Empty: no HTTP."""
     max_connections: Count = 10_000
     max_header_bytes: Count = 32 * 1024
@@ -211,7 +216,7 @@ class Config(Section):
 
     name: str = Field(default_factory=socket.gethostname)
     """This router's name in the ledger."""
-    listen: str = "127.0.0.1:8500"
+    listen: Listen = "127.0.0.1:8500"
     plaintext_anywhere: bool = False
     """Serve without TLS on other than loopback addresses: for networks that encrypt by themselves."""
     models: Annotated[tuple[ModelConfig, ...], Field(min_length=1)]
@@ -270,5 +275,22 @@ def read_config(values: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        faults = (": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"]))) for fault in error.errors())
-        raise ConfigInvalid("\n".join(faults)) from error
+        raise ConfigInvalid("\n".join(_tell_faults(error.errors()))) from error
+
+
+def cannot_bind(key: str, address: str) -> ConfigInvalid:
+    """What to raise when a port cannot be had."""
+    return ConfigInvalid(f"{key}: cannot bind {address}: the port is taken, or the address is not one of this machine's")
+
+
+def _tell_faults(faults: Sequence[ErrorDetails]) -> Iterator[str]:
+    """A line for each, but not for a list that is too short without what was wrong in it."""
+    paths = [".".join(map(str, fault["loc"])) for fault in faults]
+    for path, fault in zip(paths, faults, strict=True):
+        if fault["type"] != "too_short" or not any(other.startswith(f"{path}.") for other in paths):
+            words = _WORDS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+            yield ": ".join(filter(None, (path, words)))
+
+
+_WORDS = {"extra_forbidden": "there is no such key", "missing": "must be given"}
+"""For what pydantic says in words of its own."""

@@ -100,9 +100,9 @@ def model_unknown() -> CallerError:
     return CallerError(Code.NOT_FOUND, "MODEL_UNKNOWN", text, violations=(Violation("model", text),))
 
 
-def unknown(kind: str, field: str) -> CallerError:
+def unknown(kind: str, field: str, text: str = "") -> CallerError:
     """Something that an administrator's request names does not exist: TENANT_UNKNOWN, KEY_UNKNOWN and so on."""
-    text = f"no such {kind}"
+    text = text or f"no such {kind}"
     return CallerError(Code.NOT_FOUND, f"{kind.upper()}_UNKNOWN", text, violations=(Violation(field, text),))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 
+from router.admin.checks import check_id
 from router.auth.assemble import build_key_hash
 from router.auth.issue import KeyGrant, KeyIssuer
 from router.auth.principal import Role
 from router.config import Config
+from router.errors import StartFailed
 from router.store.audit import AuditStore
 from router.store.identity import IdentityStore
 from router.store.store import Store
@@ -17,6 +19,8 @@ TENANT = "operators"
 
 async def make_operator_key(config: Config, name: str) -> str:
     """The text of a new key of the user `name` among the operators. Raises ConfigInvalid, StartFailed."""
+    for fault in check_id("name", name):
+        raise StartFailed(f"--new-operator-key: the name {fault.description}")
     hashing = build_key_hash(config.store.folder)
     async with Store(config.store).open() as database, database.transact() as transaction:
         identities = IdentityStore(transaction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seconds = Annotated[float, Field(gt=0, strict=True)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+"""host:port"""
+
+
+def check_address(text: str) -> str:
+    """Raises ValueError for what is no host:port. gRPC itself takes port 99999 for another."""
+    match = ADDRESS.fullmatch(text)
+    if not match or int(match[2]) > 65535:
+        raise ValueError(f"must be host:port, not {text!r}")
+    return text
+
+
+Address = Annotated[str, AfterValidator(check_address)]
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/-]{1,128}$")]
 
 
@@ -43,7 +57,7 @@ class ModelConfig(Section):
     name: ModelName
     path: Folder
     """Folder with the tokenizer and chat template, in Hugging Face layout."""
-    workers: tuple[str, ...] = ()
+    workers: tuple[Address, ...] = ()
     """Triton gRPC addresses, host:port; or `discovery` tells them."""
     discovery: Discovery | None = None
     default_output_tokens: Count = 512

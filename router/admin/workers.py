@@ -57,7 +57,7 @@ class WorkersAdmin:
         require(check_id("address", address))
         async with self._database.transact() as change:
             if not await DrainStore(change).delete(address):
-                raise unknown("worker", "address")
+                raise unknown("worker", "address", "no worker of this address is drained")
             await note(change, who, Action.WORKER_RESUMED, "", address)
 
     def _list_addresses(self) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from router.config import QuotaConfig
+from router.config import ConfigInvalid, QuotaConfig
 from router.quota.estimate import OutputEstimator
 from router.quota.failover import FailClosed, FailOpen
 from router.quota.memory import MemoryStore
@@ -33,10 +33,13 @@ class Counting:
 
 
 def assemble_quota(config: QuotaConfig) -> Counting:
-    """Makes the stores and connects to nothing."""
+    """Makes the stores and connects to nothing. Raises ConfigInvalid."""
     url = config.redis.get_secret_value()
     if not url:
         return Counting(StoredQuota(MemoryStore(), OutputEstimator()), None)
-    redis = RedisStore(url, deadline_s=config.redis_deadline_s)
+    try:
+        redis = RedisStore(url, deadline_s=config.redis_deadline_s)
+    except ValueError:
+        raise ConfigInvalid("quota.redis: must be a URL such as redis://127.0.0.1:6379/0") from None
     store: Store = FailClosed(redis) if config.redis_away == "refuse" else FailOpen(redis, MemoryStore(), routers=config.routers)
     return Counting(StoredQuota(store, OutputEstimator()), redis)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
@@ -18,12 +17,12 @@ from pathlib import Path
 from typing import Protocol
 
 from router.errors import describe_fault
+from router.model_config import ADDRESS
 
 Addresses = frozenset[str]
 
 _MOST = 1024
 _RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
 log = logging.getLogger("tidegate.discovery")
 
@@ -84,7 +83,7 @@ def read_addresses(text: str) -> Addresses:
     """The addresses of a file. Raises DiscoveryFailed with the number of the first line that is none."""
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     for number, line in enumerate(lines, 1):
-        if line and not _ADDRESS.fullmatch(line):
+        if line and not ADDRESS.fullmatch(line):
             raise DiscoveryFailed(f"line {number} is not host:port")
     return frozenset(line for line in lines if line)
 

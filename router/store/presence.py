@@ -25,7 +25,7 @@ async def presence(database: Database, *, shares: bool) -> AsyncIterator[None]:
         cursor = await connection.execute(f"SELECT {function}(%s) AS held".encode(), [_LOCK])
         row = await cursor.fetchone()
         if row is None or not row["held"]:
-            raise StartFailed("another router uses this database; several routers need one Redis for all: set quota.redis")
+            raise StartFailed("another router uses this database: give this one its own (store), or all of them one Redis (quota.redis)")
         try:
             yield
         finally:

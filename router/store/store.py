@@ -6,6 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from router.config import ConfigInvalid
 from router.config import Store as StoreConfig
 from router.errors import StartFailed
 from router.store.database import Database, StoreAway
@@ -18,7 +22,12 @@ class Store:
     """PostgreSQL at a DSN, or an embedded one in the router's folder."""
 
     def __init__(self, config: StoreConfig) -> None:
+        """Raises ConfigInvalid."""
         self._dsn = config.dsn.get_secret_value()
+        try:
+            conninfo_to_dict(self._dsn)
+        except ProgrammingError:  # here, for the pool would log the DSN, with its password
+            raise ConfigInvalid("store.dsn: must be a URL such as postgresql://user@host/db, or libpq's `host=... dbname=...`") from None
         self._folder: Path = config.folder / "postgres"
         self.database = Database(lambda: self._dsn)
 

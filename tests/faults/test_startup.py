@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from router.app import build
 from router.config import ConfigInvalid, load_config, read_config
 from router.errors import StartFailed
 from tests.bench.postgres import migrated_database
-from tests.bench.router import run_router, values_of
+from tests.bench.router import own_store, run_router, values_of
 
 
 def write_config(folder: Path, **values: str) -> Path:
@@ -53,6 +54,37 @@ async def test_a_second_router_on_the_same_port_does_not_start(chatml: Path, tmp
         with pytest.raises(ConfigInvalid, match="listen"):
             async with second.running():
                 pass
+
+
+@pytest.mark.parametrize("section", ["telemetry", "http"])
+async def test_a_port_that_is_taken_is_named(chatml: Path, section: str) -> None:
+    """Of metrics and HTTP too: no traceback."""
+    key = {"telemetry": "metrics_listen", "http": "listen"}[section]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with own_store({}) as store:
+            router = build(read_config(values_of(chatml, store=store, **{section: {key: address}})))
+            with pytest.raises(ConfigInvalid, match=f"{section}.{key}: cannot bind {address}"):
+                async with router.running():
+                    pass
+
+
+@pytest.mark.parametrize("section", [{"quota": {"redis": "canary"}}, {"store": {"dsn": "postgres:/u:canary@host/db"}}])
+async def test_an_address_that_is_none_is_refused_without_its_secret(
+    chatml: Path, tmp_path: Path, section: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before anything connects; what is wrong in it may be a password, so neither message nor log holds it."""
+    section = {"store": {}} | section
+    section["store"]["folder"] = str(tmp_path)
+    with pytest.raises(ConfigInvalid, match="must be a URL") as invalid:
+        build(read_config(values_of(chatml, **section)))
+    assert "canary" not in str(invalid.value) + caplog.text
+
+
+def test_a_key_for_nobody_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As where a variable that should name the user is not set; no router is started instead."""
+    assert main([str(write_config(tmp_path)), "--new-operator-key", ""]) == 2
+    assert "--new-operator-key" in capfd.readouterr().err
 
 
 async def test_a_second_router_that_counts_alone_does_not_start(chatml: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import ServerState
 
-from router.config import Config, ConfigInvalid
+from router.config import Config, cannot_bind
 from router.transport.http.bounds import Bounded, Bounds, WebSocketConnection
 from router.transport.http.connection import Connection
 from router.transport.http.tls import ServerTls
@@ -64,8 +64,8 @@ class HttpServer:
             self._server = await asyncio.get_running_loop().create_server(
                 self._connect, host.strip("[]"), int(port), backlog=_BACKLOG, ssl=self._tls.context if self._tls else None
             )
-        except (OSError, ValueError):
-            raise ConfigInvalid(f"http.listen: cannot bind {self._listen}") from None
+        except OSError:
+            raise cannot_bind("http.listen", self._listen) from None
         self._watch = asyncio.create_task(self._watch_connections())
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"
 

@@ -42,7 +42,7 @@ class Desk:
             self.set_up(name, up=True)
         executor = ThreadPoolExecutor(1)
         below = dict(zip(NAMES, (*NAMES[1:], None), strict=True))
-        configs = [ModelConfig(name=name, path=Path(), workers=(name,), smaller=smaller) for name, smaller in below.items()]
+        configs = [ModelConfig(name=name, path=Path(), workers=(f"{name}:1",), smaller=smaller) for name, smaller in below.items()]
         models = [Model(config, tokenizer, executor) for config in configs]
         self.models = Models(models, [Alias(name="auto", models=NAMES[::-1])])
         self.terms = FakeTerms()

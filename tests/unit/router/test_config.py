@@ -89,6 +89,11 @@ def test_sections_are_read(tmp_path: Path) -> None:
         ({"models": [{**MODEL, "workers": [], "discovery": {"dns": "workers:1", "file": "f"}}]}, "models.0.discovery"),
         ({"models": [{**MODEL, "name": "a b"}]}, "models.0.name"),
         ({"models": [{"name": "small", "workers": ["a:1"]}]}, "models.0.path"),
+        ({"models": [{**MODEL, "workers": ["127.0.0.1"]}]}, "models.0.workers.0"),
+        ({**MINIMAL, "listen": "8500"}, "listen"),
+        ({**MINIMAL, "listen": "127.0.0.1:99999"}, "listen"),
+        ({**MINIMAL, "telemetry": {"metrics_listen": "9090"}}, "telemetry.metrics_listen"),
+        ({**MINIMAL, "http": {"listen": "127.0.0.1"}}, "http.listen"),
     ],
 )
 def test_a_fault_is_told_with_its_path(values: dict[str, Any], path: str) -> None:
@@ -102,6 +107,18 @@ def test_each_fault_has_its_line() -> None:
     with pytest.raises(ConfigInvalid) as invalid:
         read_config({**MINIMAL, "lisen": "x", "limits": {"max_stops": 0}})
     assert sorted(line.partition(":")[0] for line in str(invalid.value).splitlines()) == ["limits.max_stops", "lisen"]
+
+
+def test_faults_are_told_in_words_for_whoever_wrote_the_file() -> None:
+    """Not in those of the library that checks, and a list is not called too short because what is in it is wrong."""
+    with pytest.raises(ConfigInvalid) as invalid:
+        read_config({"models": [{"name": "small", "worker": ["a:1"], "workers": ["a"]}], "aliases": [{"name": "x"}]})
+    assert str(invalid.value).splitlines() == [
+        "models.0.path: must be given",
+        "models.0.workers.0: must be host:port, not 'a'",
+        "models.0.worker: there is no such key",
+        "aliases.0.models: must be given",
+    ]
 
 
 def test_two_models_of_one_name_are_refused() -> None:

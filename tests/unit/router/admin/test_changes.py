@@ -222,6 +222,13 @@ REFUSALS: list[tuple[str, Change]] = [
 ]
 
 
+async def test_resuming_a_worker_that_is_not_drained_is_not_called_unknown() -> None:
+    """It may be serving, and whoever asks sees it in the list."""
+    async with open_desk() as desk:
+        with pytest.raises(CallerError, match="no worker of this address is drained"):
+            await desk.workers.resume(OPS, WORKER)
+
+
 async def test_a_refused_change_leaves_nothing() -> None:
     """Neither itself nor a line. Nobody gains by a key that is not theirs to give, to renew or to widen."""
     async with open_desk() as desk:

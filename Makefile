@@ -14,7 +14,7 @@ GO := $(firstword $(shell command -v go) $(wildcard /usr/local/go/bin/go))
 
 .PHONY: help
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: install
 install: $(INSTALLED) ## Make .venv with the locked packages

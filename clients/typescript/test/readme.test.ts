@@ -27,7 +27,7 @@ const answers: Script = ({ spec }, reply) => {
 };
 
 /** What README's programs print, in order. */
-const PRINTED = "It scatters.1 2\nParis 2103000\nIt scatters. 4 4\n";
+const PRINTED = "It scatters.\nSTOP 2\nParis 2103000\nIt scatters. 4 4\n";
 
 test("README's programs are typed, and do what it says", async () => {
   await using router = await FakeRouter.start(answers);

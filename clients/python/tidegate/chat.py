@@ -37,8 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TidegateError, ValueError) as error:  # ValueError: of a key that is none
         print(f"tidegate chat: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # between prompt and answer
-        return 130
 
 
 async def _chat(arguments: argparse.Namespace) -> int:

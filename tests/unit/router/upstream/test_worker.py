@@ -95,6 +95,15 @@ async def test_an_address_may_change_its_kind(chatml: Path) -> None:
             await until(lambda: kind() == "scripted")
 
 
+async def test_the_log_tells_in_words_what_a_worker_is(chatml: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once it is up, and not as Python would write it."""
+    caplog.set_level(logging.INFO)
+    lane = LaneWorker(chatml)
+    async with lane.running(), running(lane.address) as worker:
+        await until(lambda: worker.up)
+    assert f"worker {lane.address} is up: scripted-model on scripted (fast), " in caplog.text
+
+
 async def test_kv_events_are_handed_on(chatml: Path) -> None:
     """After the change that says the worker is up, so that whoever keeps them knows whose they are."""
     told: list[object] = []

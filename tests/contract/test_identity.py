@@ -48,10 +48,10 @@ def all_methods() -> Iterator[tuple[str, bool, bool]]:
 
 
 def call_raw(channel: grpc.aio.Channel, path: str, metadata: Any, *, streams_in: bool, streams_out: bool) -> Any:
-    """Calls a method with one empty message."""
+    """Calls a method with one empty message; on a stream with none, because grpc.aio loses a refusal that crosses with a write."""
     kind = f"{'stream' if streams_in else 'unary'}_{'stream' if streams_out else 'unary'}"
     call: Any = getattr(channel, kind)(path)
-    return call(iter([b""]) if streams_in else b"", metadata=metadata)
+    return call(metadata=metadata) if streams_in else call(b"", metadata=metadata)
 
 
 @pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer tg_abcdefghijkl_" + "x" * 43),), (("authorization", "Basic x"),)])

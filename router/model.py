@@ -286,11 +286,6 @@ class WorkerDescription:
     block_tokens: int = 32
     isolates_salts: bool = False
 
-    def __str__(self) -> str:
-        """For the log."""
-        runs = f"{self.max_sequences} sequences at once, each of at most {self.context_tokens} tokens"
-        return f"{self.model} on {self.engine} ({self.profile}), {runs}, in a KV cache of {self.pool_tokens}"
-
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:

@@ -140,11 +140,16 @@ class Worker:
                 log.warning("worker %s cannot keep tenants' cached prefixes apart: times tell one what others asked", self.address)
 
     def _take_change(self) -> None:
-        if self.up and not self._was_up:
+        if self.description and not self._was_up:
             self._failures, self._trouble = 0, ""
-            log.info("worker %s is up: %s", self.address, self.description)
+            log.info("worker %s is up: %s", self.address, _tell(self.description))
         self._was_up = self.up
         self._on_change()
+
+
+def _tell(worker: WorkerDescription) -> str:
+    runs = f"{worker.max_sequences} sequences at once, each of at most {worker.context_tokens} tokens"
+    return f"{worker.model} on {worker.engine} ({worker.profile}), {runs}, in a KV cache of {worker.pool_tokens}"
 
 
 def _describe(error: Exception) -> str:

@@ -12,13 +12,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seconds = Annotated[float, Field(gt=0, strict=True)]
 Folder = Annotated[Path, AfterValidator(Path.expanduser)]
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-"""host:port"""
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
 def check_address(text: str) -> str:
     """Raises ValueError for what is no host:port. gRPC itself takes port 99999 for another."""
-    match = ADDRESS.fullmatch(text)
+    match = _ADDRESS.fullmatch(text)
     if not match or int(match[2]) > 65535:
         raise ValueError(f"must be host:port, not {text!r}")
     return text

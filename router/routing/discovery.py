@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from router.errors import describe_fault
-from router.model_config import ADDRESS
+from router.model_config import check_address
 
 Addresses = frozenset[str]
 
@@ -82,10 +82,14 @@ class WatchedFile:
 def read_addresses(text: str) -> Addresses:
     """The addresses of a file. Raises DiscoveryFailed with the number of the first line that is none."""
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    for number, line in enumerate(lines, 1):
-        if line and not ADDRESS.fullmatch(line):
-            raise DiscoveryFailed(f"line {number} is not host:port")
-    return frozenset(line for line in lines if line)
+    return frozenset(_read_address(line, number) for number, line in enumerate(lines, 1) if line)
+
+
+def _read_address(line: str, number: int) -> str:
+    try:
+        return check_address(line)
+    except ValueError:
+        raise DiscoveryFailed(f"line {number} is not host:port") from None
 
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]

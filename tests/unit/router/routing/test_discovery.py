@@ -154,7 +154,7 @@ async def test_a_file_is_followed(tmp_path: Path, executor: Executor, caplog: py
         await until(seen_is(seen, [A], [A, B]))
 
 
-@pytest.mark.parametrize("line", ["10.0.0.1", "10.0.0.1:", ":8001", "a b:1", "host:port", "::1:8001", "unix:/tmp/x"])
+@pytest.mark.parametrize("line", ["10.0.0.1", "10.0.0.1:", ":8001", "a b:1", "host:port", "::1:8001", "unix:/tmp/x", "10.0.0.1:99999"])
 def test_what_is_no_address_is_refused(line: str) -> None:
     """With its line, and without its words."""
     with pytest.raises(DiscoveryFailed, match="line 1 is not host:port"):

@@ -51,7 +51,6 @@ class Exchange:
         self._send = send
         self._started = False
         self._knows_chunks = scope["http_version"] != "1.0"
-        self._is_unframed = False
 
     async def read_body(self, most: int) -> bytes:
         """The whole body. Raises CallerError MEDIA_TYPE_UNSUPPORTED or MESSAGE_TOO_LARGE before reading it where the headers tell."""
@@ -77,7 +76,7 @@ class Exchange:
         """Sends a response of one piece."""
         length = (b"content-length", str(len(body)).encode())
         await self._start(status, content_type, [length, *(headers or ())])
-        await self.send(body, more=False)
+        await self._send_body(body, more=False)
 
     async def answer_json(self, value: Any, *, status: int = 200, headers: Headers | None = None) -> None:
         """Sends a value as JSON."""
@@ -91,13 +90,12 @@ class Exchange:
     async def start_events(self, headers: Headers) -> None:
         """Begins a response of server-sent events."""
         if not self._knows_chunks:
-            self._is_unframed = True
             self.connection.leave_unframed()
         await self._start(200, b"text/event-stream; charset=utf-8", [*_UNBUFFERED, *headers])
 
     async def send(self, data: bytes, *, more: bool) -> None:
-        """Sends a piece of the body; waits while the caller does not read."""
-        if self._is_unframed:
+        """Sends a piece of the events that have begun; waits while the caller does not read."""
+        if not self._knows_chunks:
             await self._send_body(b"", more=True)  # waits; the server would hold what it writes itself against a length
             self.connection.write_piece(data)
             data = b""

@@ -112,7 +112,7 @@ class Triton:
         """Ask Triton to exit, kill it if it has not within `stop_timeout_s`, and return as `wait` does."""
         try:
             if self._process.returncode is None:
-                self._ask_to_exit()
+                ask_to_exit(self.pid)
             await asyncio.wait({self._exit}, timeout=self._stop_timeout_s + EXIT_GRACE_S)
         finally:
             if not self._exit.done():
@@ -163,11 +163,6 @@ class Triton:
             raise TritonFailed("TRITON_NOT_READY", message, self._tail.lines()) from None
         code = self._exit.result()
         raise TritonFailed("TRITON_EXITED", f"Triton exited with code {code}", self._tail.lines(), code)
-
-    def _ask_to_exit(self) -> None:
-        # Not `terminate()`: it looks first whether the process has exited, and then asyncio, which looks too, finds no exit code (255).
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -235,6 +230,13 @@ async def _run(options: TritonOptions) -> int:
         with suppress(asyncio.CancelledError):
             await triton.wait()
     return _to_status(await triton.wait())
+
+
+def ask_to_exit(pid: int) -> None:
+    """Sends SIGTERM to a process of asyncio's that has not been waited for."""
+    # Not its `terminate()`: it looks first whether the process has exited, and then asyncio, which looks too, finds no exit code (255).
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 def _to_status(code: int) -> int:

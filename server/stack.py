@@ -6,12 +6,10 @@ Everything it starts is what a deployment runs, as processes of their own; only 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.store import resolve_shown
 from server.build import TEMPLATE, render_repository
 from server.collector import Collector
-from server.launch import Triton, TritonOptions
+from server.launch import Triton, TritonOptions, ask_to_exit
 from server.ports import reserve_ports
 
 START_S = 30.0
@@ -149,8 +147,7 @@ async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.su
 
 async def _stop_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
-        with suppress(ProcessLookupError):  # not `terminate()`, for the reason that Triton's end has
-            os.kill(process.pid, signal.SIGTERM)
+        ask_to_exit(process.pid)
     await process.wait()
 
 

@@ -123,8 +123,12 @@ func (a *attempt) isSeen() bool {
 }
 
 func (a *attempt) hasEnded() bool {
+	return isClosed(a.ended)
+}
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-a.ended:
+	case <-c:
 		return true
 	default:
 		return false

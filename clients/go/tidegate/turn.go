@@ -50,7 +50,7 @@ func (t *Turn) begin() {
 		})
 	}
 	t.mu.Unlock()
-	if t.isWithdrawn() { // since the last try failed
+	if isClosed(t.withdrawn) { // since the last try failed
 		a.stop()
 	}
 }
@@ -213,15 +213,6 @@ func (t *Turn) current() *attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.attempt
-}
-
-func (t *Turn) isWithdrawn() bool {
-	select {
-	case <-t.withdrawn:
-		return true
-	default:
-		return false
-	}
 }
 
 func (t *Turn) isWhole() bool {

@@ -60,7 +60,7 @@ async def test_tokens_for_a_paused_reader_are_joined(chatml: Path) -> None:
 async def test_a_caller_that_never_reads_loses_its_stream(chatml: Path) -> None:
     """After the limit its turns leave the engine, and it finds why; others keep their pace."""
     worker = Worker(chatml, lambda it: [*ANSWER, Wait(1000)] if it.max_new_tokens == 1950 else ["b"] * 500, max_sequences=2 * TURNS)
-    async with run_bench(chatml, worker, timeouts={"slow_reader_s": 0.3}) as router, open_stub(router) as stub:
+    async with run_bench(chatml, worker, timeouts={"slow_reader_s": 2.0}) as router, open_stub(router) as stub:
         call = stub.ModelStreamInfer(raw_request(number, 1950) for number in range(TURNS))
         await until(lambda: worker.calls == TURNS)
         async with triton_client(router.target) as client:

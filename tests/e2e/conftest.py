@@ -14,6 +14,7 @@ from server.assets.store import resolve
 from server.engine.openvino import OpenVinoEngine
 from server.options import EngineOptions
 from server.stack import Stack, StackOptions, run_stack
+from tests.e2e.pipeline import Pipeline
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,3 +43,9 @@ def engine(folder: Path) -> Iterator[OpenVinoEngine]:
     made = OpenVinoEngine(EngineOptions(folder, "bare", profile="deterministic"))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def pipeline(engine: OpenVinoEngine) -> Pipeline:
+    """One for all tests, so that what one breaks, another notices."""
+    return Pipeline(engine)

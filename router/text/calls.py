@@ -11,6 +11,7 @@ on. None decides anything that more text could change, so how the answer is cut 
 * What does not become a call is text: it is no such object, or names no offered tool, or has not begun within MAX_HELD characters.
 * Arguments that are missing are `{}`; those given as JSON text in a string are what that text says.
 * A call that has begun cannot be taken back. If it breaks off, or its arguments are no JSON object, `whole` stays false.
+* A forced answer is one call or nothing: its call is told when it is whole, and no text ever.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ class CallParser:
         parallel: bool = True,
         new_id: Callable[[], str] = make_call_id,
     ) -> None:
-        """`names` are those of the tools. `forced`: the prompt ends with the beginning of a call. Not `parallel`: one call is enough."""
+        """`names` are those of the tools. `forced`: the prompt ends with the beginning of a call, and the answer must be that call. Not
+        `parallel`: one call is enough, as it is when it is forced."""
         self.forced = forced
         self._form = form
         self._names = names
-        self._parallel = parallel
+        self._parallel = parallel and not forced
         self._new_id = new_id
         self._read: Callable[[], bool] = self._read_between if forced else self._read_text
         self._held = ""
@@ -201,7 +203,8 @@ class CallParser:
 
     def _show(self, end: int) -> None:
         if end:
-            self._pieces.append(TextDelta(self._held[:end]))
+            if not self.forced:
+                self._pieces.append(TextDelta(self._held[:end]))
             self._spoken = True
             self._drop(end)
 
@@ -210,6 +213,8 @@ class CallParser:
         self._held, self._at = "" if end is None else self._held[end:], 0
 
     def _take_pieces(self) -> list[TextDelta | ToolCallDelta]:
+        if self.forced and not self.whole:
+            return []
         pieces, self._pieces = self._pieces, []
         return pieces
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -17,7 +18,7 @@ from server.engine.base import Request
 from tests.bench.calls import failure_of
 from tests.bench.http import chat, connect
 from tests.bench.resuming import ResumingCaller
-from tests.bench.talk import calls_in, talking
+from tests.bench.talk import calls_in, talking, text_in
 from tests.bench.whole import CANARY, ask, run_bench
 from tests.bench.wires import Face, on_both_faces
 from tests.bench.worker import End, Finish, Item, Wait, Worker
@@ -43,6 +44,33 @@ async def test_a_cut_call_is_not_told_as_complete(chatml: Path) -> None:
         for kept in range(len(HEAD) + 1, len(CALL)):
             answer = await stub.Complete(CompleteRequest(spec=TurnSpec(messages=[ask()], tools=TOOLS, max_output_tokens=kept)))
             assert (answer.finish_reason, len(answer.tool_calls)) == (FINISH_REASON_LENGTH, 0)
+
+
+FORCED = '{"name":"b","arguments":{"x":42}}'
+
+
+@pytest.mark.parametrize("choice", [ToolChoice(mode=TOOL_MODE_REQUIRED), ToolChoice(tool="b")])
+async def test_a_forced_answer_is_a_call_or_nothing(chatml: Path, choice: ToolChoice) -> None:
+    """Wherever the length ends it, none of its notation is told as text, and no part of the call, by any door, streamed or whole."""
+    named: Any = {"type": "function", "function": {"name": "b"}} if choice.tool else "required"
+    tools = [{"type": "function", "function": {"name": name}} for name in "ab"]
+    async with run_bench(chatml, Worker(chatml, [FORCED])) as router, talking(router.target) as talk, connect(router.http) as caller:
+        for kept in range(1, len(FORCED) + 1):
+            is_whole = kept >= len(FORCED) - 1
+            spec = TurnSpec(messages=[ask()], tools=TOOLS, tool_choice=choice, max_output_tokens=kept)
+            await talk.start(kept, spec)
+            told = await talk.end_of(kept)
+            end = FINISH_REASON_TOOL_CALLS if is_whole else FINISH_REASON_LENGTH
+            assert (text_in(told), len(calls_in(told)), told[-1].finished.finish_reason) == ("", int(is_whole), end)
+            body = chat(f"{CANARY} go", tools=tools, tool_choice=named, max_tokens=kept)
+            (choice_told,) = (await caller.ask(value=body)).json["choices"]
+            streamed = await caller.ask(value=body | {"stream": True})
+            pieces = [it["choices"][0] for it in streamed.chunks]
+            calls = [it["delta"]["tool_calls"][0]["function"]["arguments"] for it in pieces if "tool_calls" in it["delta"]]
+            whole = [it["function"]["arguments"] for it in choice_told["message"].get("tool_calls", ())]
+            assert (choice_told["message"]["content"] or "", streamed.text) == ("", "")
+            assert (whole, "".join(calls)) == ((['{"x":42}'], '{"x":42}') if is_whole else ([], ""))
+            assert choice_told["finish_reason"] == pieces[-1]["finish_reason"] == ("tool_calls" if is_whole else "length")
 
 
 @on_both_faces

@@ -189,7 +189,18 @@ def test_one_call_is_enough_where_calls_are_not_parallel() -> None:
 def test_a_forced_call_begins_at_once() -> None:
     """Its beginning stands in the prompt already."""
     assert read(new_parser(forced=True), call()) == [("id1", "look", "{}")]
-    assert read(new_parser(forced=True), "no") == ["no"]
+
+
+def test_a_forced_answer_is_one_call_or_nothing() -> None:
+    """Cut anywhere in its call, in another form or of other words it is nothing; what stands behind the arguments is no matter."""
+    text = call(arguments='{"at": "}"}')
+    for end in range(len(text)):
+        whole = [("id1", "look", '{"at": "}"}')] if end == len(text) - 1 else []
+        assert read(new_parser(forced=True), *text[:end]) == whole, end
+    broken = 'text <tool_call>{"name": "look", "arguments": {"'
+    for other in ("no", call("other"), call(arguments="{nothing}"), broken):
+        assert read(new_parser(forced=True), other) == []
+    assert read(new_parser(forced=True), f"{call()}, {call('go')} and text") == [("id1", "look", "{}")]
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -80,11 +80,11 @@ def build(config: Config) -> App:
     provider = build_provider(config.telemetry)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    owner = Owner(config.name, lambda: take_change(health, pools), spending.take_receipts)
+    owner = Owner(config.name, lambda: tell_health(health, pools), on_receipts=spending.take_receipts)
     pools = {
         it.name: build_pool(model, it, config, owner, metrics, executor=executor) for model, it in zip(models, config.models, strict=True)
     }
-    take_change(health, pools)
+    tell_health(health, pools)
     pipeline = Pipeline(
         models=models,
         chooser=Chooser(models, pools, terms, FeaturePredictor(), time.monotonic),
@@ -114,11 +114,9 @@ def build(config: Config) -> App:
     return App(config, pools, store, identity, terms, counting, ledger, exchange, *doors, provider, registry, executor)
 
 
-def take_change(health: Health, pools: Mapping[str, Pool]) -> None:
-    """A worker came or went: the health service tells which models have one, and turns that wait may go."""
+def tell_health(health: Health, pools: Mapping[str, Pool]) -> None:
+    """A worker came or went: the health service tells which models have one."""
     health.publish({model: pool.fleet.is_served for model, pool in pools.items()})
-    for pool in pools.values():
-        pool.queue.poke()
 
 
 def drain_workers(pools: Mapping[str, Pool], drained: frozenset[str]) -> None:

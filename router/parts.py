@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner
     book = RedisBook(url, model.name, deadline_s=config.quota.redis_deadline_s) if url else MemoryBook()
     fleet = Fleet(
         lambda address, owner: Worker(address, describe_model(model), config.timeouts, owner),
-        owner,
+        replace(owner, on_freed=lambda: queue.poke()),  # noqa: PLW0108 - the queue comes after its fleet
         book=book,
         times=times,
         policy=POLICIES[config.routing.policy](),

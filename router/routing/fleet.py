@@ -48,7 +48,7 @@ class Fleet:
         clock: Callable[[], float],
         slow_start_s: float,
     ) -> None:
-        """`owner` is whom the workers' links belong to; `connect` makes a worker for an address."""
+        """`owner` is whom the workers' links belong to; it hears of drains, too. `connect` makes a worker for an address."""
         self._connect = connect
         self._owner = owner
         self._book = book
@@ -73,7 +73,7 @@ class Fleet:
     def update(self, addresses: Collection[str]) -> list[Worker]:
         """These are all workers there are now; gives those that are new, for somebody to run them."""
         joined = [self._join(address) for address in self._table.update(addresses, self._clock()).joined]
-        self._owner.on_change()
+        self._tell_state()
         return joined
 
     def remove_gone(self, grace_s: float) -> list[Worker]:
@@ -84,7 +84,7 @@ class Fleet:
     def set_drained(self, addresses: Collection[str]) -> None:
         """Workers at these addresses get no new turns, those that are there and those that will come; all others do."""
         self._table.set_drained(addresses)
-        self._owner.on_change()
+        self._tell_state()
 
     def view(self) -> list[WorkerView]:
         """The workers as they are now, for operators, by address."""
@@ -178,7 +178,7 @@ class Fleet:
 
     def _join(self, address: str) -> Worker:
         events = partial(self._index.take_events, address)
-        worker = self._connect(address, replace(self._owner, on_change=partial(self._take_change, address), on_kv_events=events))
+        worker = self._connect(address, replace(self._owner, on_state=partial(self._take_state, address), on_kv_events=events))
         self._workers[address] = worker
         return worker
 
@@ -190,7 +190,7 @@ class Fleet:
         self._routes.pop(address, None)
         return self._workers.pop(address)
 
-    def _take_change(self, address: str) -> None:
+    def _take_state(self, address: str) -> None:
         worker = self._workers.get(address)
         if worker is not None and worker.up != (address in self._up):
             self._table.note(address, self._clock(), up=worker.up)
@@ -198,7 +198,12 @@ class Fleet:
                 self._take_up(address, worker)
             else:
                 self._take_down(address)
-        self._owner.on_change()
+        self._tell_state()
+
+    def _tell_state(self) -> None:
+        """Which workers take turns has changed, and with it how many turns they take."""
+        self._owner.on_state()
+        self._owner.on_freed()
 
     def _take_up(self, address: str, worker: Worker) -> None:
         assert worker.description is not None, "a worker that is up has described itself"

@@ -22,7 +22,7 @@ class Health(HealthServicer):
 
     def __init__(self) -> None:
         self._serving: Mapping[str, bool] = {"": False, SERVICE: False}
-        self._changed = asyncio.Event()
+        self._watchers: set[tuple[str, asyncio.Event]] = set()
         self._closed = False
 
     def serves(self, service: str = "") -> bool:
@@ -47,9 +47,18 @@ class Health(HealthServicer):
         return HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(self, request: HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        watcher = (request.service, asyncio.Event())
+        self._watchers.add(watcher)
+        try:
+            await self._tell(*watcher, context)
+        finally:
+            self._watchers.discard(watcher)
+
+    async def _tell(self, service: str, changed: asyncio.Event, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         told = None
         while True:
-            changed, status = self._changed, self._status(request.service)
+            changed.clear()
+            status = self._status(service)
             if status != told:
                 await context.write(HealthCheckResponse(status=status))
                 told = status
@@ -63,6 +72,8 @@ class Health(HealthServicer):
         return HealthCheckResponse.SERVING if self._serving[service] else HealthCheckResponse.NOT_SERVING
 
     def _set(self, serving: Mapping[str, bool]) -> None:
-        self._serving = serving
-        self._changed.set()
-        self._changed = asyncio.Event()
+        """Wakes only those who watch what has changed; all of them when it is for good."""
+        before, self._serving = self._serving, serving
+        for service, changed in self._watchers:
+            if self._closed or before.get(service) != serving.get(service):
+                changed.set()

@@ -104,7 +104,7 @@ class Direct:
     def _set_ready(self, ready: bool) -> None:
         if ready != (self.description is not None):
             self.description = self._model.description if ready else None
-            self._owner.on_change()
+            self._owner.on_state()
 
     async def _run(self, generation: Generation, message: triton.ModelInferRequest, request: GenerationRequest) -> None:
         deltas = stock.Deltas(self._model.end_ids, request.max_new_tokens)

@@ -162,7 +162,7 @@ class Lane:
         if frame.description:
             self._owner.check(frame.description)
             self.description = frame.description
-            self._owner.on_change()
+            self._owner.on_state()
         if frame.receipts:
             self._owner.on_receipts(frame.receipts)
         self._take_load(frame.load)
@@ -176,7 +176,7 @@ class Lane:
         before, self.load = self.others, load
         self.others = max(0, load.active + load.queued - load.own)
         if self.others < before:
-            self._owner.on_change()
+            self._owner.on_freed()
 
     def _feed(self, number: int, delta: WorkerDelta) -> None:
         generation = self._running.get(number)
@@ -212,6 +212,6 @@ class Lane:
         """Takes no more, and fails what runs."""
         if self.description:
             self.description = None
-            self._owner.on_change()
+            self._owner.on_state()
         for number in list(self._running):
             self._fail(number, worker_lost())

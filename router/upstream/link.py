@@ -32,11 +32,16 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose links these are: the router's name, who hears of changes, who takes receipts for what it lost, and who takes KV cache events,
-    oldest first. `check` raises LinkBroken for a worker that is not to be used. None may wait."""
+    """Whose links these are: the router's name, and who hears what they tell. None of these may wait.
+
+    `on_state`: the worker came up or went down. `on_freed`: turns of other routers ended there, so it may take more of this one's; that may
+    come with every engine step. `on_receipts` takes receipts for what was lost, `on_kv_events` KV cache events, oldest first. `check`
+    raises LinkBroken for a worker that is not to be used.
+    """
 
     router: str
-    on_change: Callable[[], None]
+    on_state: Callable[[], None]
+    on_freed: Callable[[], None] = lambda: None
     on_receipts: Callable[[Sequence[Receipt]], None] = lambda receipts: None
     on_kv_events: Callable[[Sequence[Mapping[str, Any]]], None] = lambda events: None
     check: Callable[[WorkerDescription], None] = lambda description: None

@@ -42,8 +42,8 @@ class Worker:
         self.address = address
         self._facts = facts
         self._timeouts = timeouts
-        self._owner = replace(owner, on_change=self._take_change, check=self._check)
-        self._on_change = owner.on_change
+        self._owner = replace(owner, on_state=self._take_state, check=self._check)
+        self._on_state = owner.on_state
         self._link: Link | None = None
         self._failures = 0
         self._was_up = False
@@ -139,12 +139,12 @@ class Worker:
             if len(self._salts) == 2:
                 log.warning("worker %s cannot keep tenants' cached prefixes apart: times tell one what others asked", self.address)
 
-    def _take_change(self) -> None:
+    def _take_state(self) -> None:
         if self.description and not self._was_up:
             self._failures, self._trouble = 0, ""
             log.info("worker %s is up: %s", self.address, _tell(self.description))
         self._was_up = self.up
-        self._on_change()
+        self._on_state()
 
 
 def _tell(worker: WorkerDescription) -> str:

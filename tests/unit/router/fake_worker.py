@@ -88,5 +88,5 @@ def fleet_of(*workers: FakeWorker) -> Fleet:
     fleet = make_pool(lambda address, owner: by_address[address].connect(address, owner), list(by_address)).fleet
     fleet.update(by_address)
     for worker in workers:
-        worker.owner.on_change()
+        worker.owner.on_state()
     return fleet

@@ -51,7 +51,7 @@ class Bench:
         model = Model(ModelConfig(name="test", path=Path(), workers=("10.0.0.1:8001",)), tokenizer, ThreadPoolExecutor(1))
         self.pool = make_pool(self.worker.connect, [self.worker.address], lambda: self.slots)
         self.pool.fleet.update([self.worker.address])
-        self.worker.owner.on_change()
+        self.worker.owner.on_state()
         self.spending = FakeSpending()
         models = Models([model])
         self.pipeline = Pipeline(

@@ -97,7 +97,7 @@ async def test_what_cannot_be_served_fails_before_a_worker_is_asked(bench: Bench
 async def test_without_a_worker_a_turn_fails_as_unavailable(bench: Bench) -> None:
     """It may be tried again, which the error says."""
     bench.worker.up = False
-    bench.worker.owner.on_change()
+    bench.worker.owner.on_state()
     await bench.run()
     assert kinds(bench.events) == [Failed]
     assert (bench.failure().reason, bench.failure().retry_after_s) == ("NO_WORKER", 1.0)

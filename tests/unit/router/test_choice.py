@@ -50,7 +50,7 @@ class Desk:
 
     def set_up(self, name: str, *, up: bool) -> None:
         self.workers[name].up = up
-        self.workers[name].owner.on_change()
+        self.workers[name].owner.on_state()
 
     @asynccontextmanager
     async def busy(self, *names: str) -> AsyncIterator[None]:

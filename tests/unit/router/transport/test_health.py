@@ -84,6 +84,21 @@ async def test_a_watcher_may_come_before_its_service() -> None:
     await watcher.call
 
 
+async def test_only_those_are_woken_whose_service_changed() -> None:
+    """Counted by the futures that they wait for: with the same news nobody wakes, with another model's only who watches that."""
+    health = Health()
+    health.publish({"small": True, "large": False})
+    names = ["", SERVICE, "model/small", "model/large", "model/none"]
+    watches = [health.Watch(HealthCheckRequest(service=name), FakeContext()).__await__() for name in names]  # type: ignore[arg-type]
+    waits = [next(watch) for watch in watches]
+    health.publish({"small": True, "large": False})
+    assert [wait.done() for wait in waits] == [False] * 5
+    health.publish({"small": True, "large": True})
+    assert [wait.done() for wait in waits] == [False, False, False, True, False]
+    for watch in watches:
+        watch.close()
+
+
 async def test_a_watcher_that_leaves_takes_nobody_with_it() -> None:
     """The others of the same service go on hearing changes: this is why the library's servicer is not used."""
     health = Health()

@@ -86,7 +86,7 @@ check-protos: protos ## Lint the protos, check for breaking changes, and that ge
 	  || { echo "generated code is not current: commit what 'make protos' made" >&2; exit 1; }
 
 .PHONY: lint
-lint: install ## ruff and mypy
+lint: install ## ruff, and mypy over code and tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

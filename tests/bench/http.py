@@ -80,7 +80,7 @@ class Caller:
         request = h11.Request(
             method=method or ("GET" if value is None else "POST"),
             target=path,
-            headers=[(name, text.encode("latin-1")) for name, text in told.items()],
+            headers=[(name.encode(), text.encode("latin-1")) for name, text in told.items()],
         )
         parts = [self._http.send(request), self._http.send(h11.Data(body)), self._http.send(h11.EndOfMessage())]
         self.writer.write(b"".join(part for part in parts if part))

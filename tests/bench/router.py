@@ -36,8 +36,8 @@ class Router:
     @asynccontextmanager
     async def stub(self) -> AsyncIterator[ChatServiceStub]:
         """The bare generated stub, for what the client would not send."""
-        async with grpc.aio.insecure_channel(self.target, options=(("grpc.max_send_message_length", -1),)) as channel:
-            yield ChatServiceStub(channel)  # type: ignore[no-untyped-call]
+        async with stub_at(self.target) as stub:
+            yield stub
 
     def turns_in_lanes(self) -> int:
         """Turns that run on any worker, as the router sees it."""
@@ -46,6 +46,13 @@ class Router:
     def turns_begun(self) -> float:
         """Turns of which the router has had a token."""
         return self.app.registry.get_sample_value("tidegate_time_to_first_token_seconds_count", {"model": "test"}) or 0
+
+
+@asynccontextmanager
+async def stub_at(target: str) -> AsyncIterator[ChatServiceStub]:
+    """The generated stub of the router at `target`."""
+    async with grpc.aio.insecure_channel(target, options=(("grpc.max_send_message_length", -1),)) as channel:
+        yield ChatServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from tests.bench.router import Router
 
@@ -97,7 +98,8 @@ class SocketWire:
         try:
             return json_format.Parse(await self._socket.recv(), ConverseResponse())
         except ConnectionClosed as closed:
-            return _read_end(closed)
+            _read_end(closed)
+            return None
 
     async def half_close(self) -> None:
         await self._socket.close()
@@ -135,7 +137,9 @@ async def dialling_socket(address: str, **options: Any) -> AsyncIterator[Dial]:
     opened: list[Wire] = []
 
     async def dial(headers: tuple[tuple[str, str], ...] = ()) -> Wire:
-        socket = await open_socket(f"ws://{address}/v1/converse", additional_headers=headers, subprotocols=["tidegate.v1"], **options)
+        socket = await open_socket(
+            f"ws://{address}/v1/converse", additional_headers=headers, subprotocols=[Subprotocol("tidegate.v1")], **options
+        )
         opened.append(SocketWire(socket))
         return opened[-1]
 

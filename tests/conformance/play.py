@@ -141,8 +141,8 @@ def _items(step: Any, said: str) -> Iterator[Item]:
             yield from said
         case {"wait": seconds}:
             yield Wait(seconds)
-        case {"end": finish, **rest}:
-            yield End(Finish[finish], rest.get("error"))
+        case {"end": finish}:
+            yield End(Finish[finish], step.get("error"))
         case {"call": call}:
             yield from f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>\n"
         case _:

@@ -77,7 +77,7 @@ class Seen:
 
     def faults(self, wanted: Case) -> Iterator[str]:
         """What is not as the table says."""
-        seen = {
+        seen: Case = {
             "text": "".join(self.deltas),
             "order": [kind for kind, _ in groupby(self.kinds)],
             "finish": FinishReason.Name(self.turn.finish_reason).removeprefix("FINISH_REASON_") if self.turn else None,

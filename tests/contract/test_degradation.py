@@ -54,7 +54,8 @@ async def busy(router: Router) -> AsyncIterator[None]:
 async def complete(router: Router, key: str = "", **spec: Any) -> CompleteResponse:
     async with router.stub() as stub:
         request = CompleteRequest(spec=TurnSpec(**{"messages": [ask()], "max_output_tokens": 3, **spec}))
-        return await stub.Complete(request, metadata=bearer(key) if key else ())
+        response: CompleteResponse = await stub.Complete(request, metadata=bearer(key) if key else ())
+        return response
 
 
 async def forbid(router: Router, tenant: str) -> None:

@@ -57,8 +57,16 @@ def refused(error: str, *, body: dict[str, Any] | None = None, **spec: Any) -> C
     return Case(*asking(body=body, **spec), "", "", error, calls=0)
 
 
-SAMPLING = {"temperature": 0.5, "top_p": 0.25, "top_k": 3, "seed": 7, "presence_penalty": 1.0, "frequency_penalty": -1.0, "min_p": 0.125}
-ZEROS = dict.fromkeys(("temperature", "top_k", "seed", "presence_penalty", "frequency_penalty", "min_p"), 0)
+SAMPLING: dict[str, Any] = {
+    "temperature": 0.5,
+    "top_p": 0.25,
+    "top_k": 3,
+    "seed": 7,
+    "presence_penalty": 1.0,
+    "frequency_penalty": -1.0,
+    "min_p": 0.125,
+}
+ZEROS: dict[str, Any] = dict.fromkeys(("temperature", "top_k", "seed", "presence_penalty", "frequency_penalty", "min_p"), 0)
 TOOLS: dict[str, Any] = {
     "tools": [
         {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}},

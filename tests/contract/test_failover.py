@@ -195,7 +195,7 @@ class LostAt:
         return [*self._first[: self.lost_at], End(Finish.FAILED)] if self._calls % 2 else [*self.second]
 
 
-async def read(turn: Turn) -> tuple[str, bool]:
+async def read(turn: Turn[str]) -> tuple[str, bool]:
     """A turn's text, and whether it was whole."""
     text = ""
     try:

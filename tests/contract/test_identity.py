@@ -39,7 +39,7 @@ HEALTH = (
 
 def all_methods() -> Iterator[tuple[str, bool, bool]]:
     """Each method of every service that a router serves, but for health: path, and whether requests and responses are streams."""
-    pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
+    pool = descriptor_pool.Default()
     for name in REFLECTED:
         service = pool.FindServiceByName(name)
         for path, method in ((f"/{name}/{method.name}", method) for method in service.methods):

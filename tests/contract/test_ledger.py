@@ -15,7 +15,7 @@ from tests.bench.postgres import outage
 from tests.bench.router import Router
 from tests.bench.tenants import bearer, entries, make_key, prefix_of, price
 from tests.bench.whole import ask, run_bench
-from tests.bench.worker import End, Finish, Wait, Worker
+from tests.bench.worker import End, Finish, Item, Wait, Worker
 
 
 async def complete(router: Router, tokens: int = 8, key: str = "") -> str:
@@ -48,7 +48,7 @@ async def test_a_turn_that_reaches_no_worker_leaves_no_entry(chatml: Path) -> No
 
 async def test_every_end_is_told(chatml: Path) -> None:
     """Length, cancellation, a failure after some tokens, and one before any, which costs nothing."""
-    scripts = {1: ["a"] * 11, 2: ["a", "b", Wait(1000)], 3: ["a", End(Finish.FAILED)], 4: [End(Finish.FAILED)]}
+    scripts: dict[int, list[Item]] = {1: ["a"] * 11, 2: ["a", "b", Wait(1000)], 3: ["a", End(Finish.FAILED)], 4: [End(Finish.FAILED)]}
     async with run_bench(chatml, Worker(chatml, lambda request: scripts[request.max_new_tokens % 10])) as router:
         async with router.client() as client, client.session() as session:
             turns = [await session.start(ask(), max_output_tokens=tokens) for tokens in (11, 12, 13, 14)]
@@ -58,7 +58,7 @@ async def test_every_end_is_told(chatml: Path) -> None:
         assert told == {("length", 11, True), ("cancelled", 2, True), ("ENGINE_FAILED", 1, True), ("ENGINE_FAILED", 0, False)}
 
 
-async def cancel_after(turn: Turn, text: str) -> None:
+async def cancel_after(turn: Turn[str], text: str) -> None:
     """Cancels a turn when this much has come, and waits for its end."""
     got = ""
     async for event in turn:

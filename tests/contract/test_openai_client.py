@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -122,7 +122,7 @@ async def test_tools_are_called_and_answered(chatml: Path) -> None:
         calls = [call for call in message.tool_calls if call.type == "function"]
         assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == [("look", {"city": "Malmö"}), ("go", {})]
         results: Any = [{"role": "tool", "tool_call_id": call.id, "content": "seen"} for call in calls]
-        after = await served.client.chat.completions.create(model="test", messages=[*HI, message, *results], tools=TOOLS)
+        after = await served.client.chat.completions.create(model="test", messages=[*HI, cast(Any, message), *results], tools=TOOLS)
         assert after.choices[0].message.content == "Sunny."
         dumped = [*HI, message.model_dump(), *results]
         assert (await served.client.chat.completions.create(model="test", messages=dumped)).choices

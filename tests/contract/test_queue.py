@@ -32,7 +32,7 @@ def waiting(router: Router) -> int:
     return router.app.pools["test"].queue.waiting
 
 
-async def events_of(turn: Turn) -> list[str]:
+async def events_of(turn: Turn[str]) -> list[str]:
     return [str(event.WhichOneof("event")) async for event in turn]
 
 
@@ -145,7 +145,7 @@ class Backlog:
         self.tokens = 0
         self.prompts = 0
 
-    async def follow(self, turn: Turn) -> None:
+    async def follow(self, turn: Turn[str]) -> None:
         async for event in turn:
             if event.HasField("started"):
                 self.prompts += event.started.prompt_tokens

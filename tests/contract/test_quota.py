@@ -33,7 +33,8 @@ def endless(folder: Path) -> Worker:
 
 async def complete(router: Router, tokens: int = 8, key: str = "") -> CompleteResponse:
     async with router.stub() as stub:
-        return await stub.Complete(CompleteRequest(spec=spec(tokens)), metadata=bearer(key) if key else ())
+        response: CompleteResponse = await stub.Complete(CompleteRequest(spec=spec(tokens)), metadata=bearer(key) if key else ())
+        return response
 
 
 async def test_a_used_up_limit_refuses_with_whose_and_when(chatml: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, Setup, StartTurn, ToolResult, ToolResults
@@ -16,7 +17,7 @@ from tests.bench.whole import ask, run_bench
 from tests.bench.wires import GRPC, SOCKET, Face, ask_for_stream, on_both_faces, refusal_of
 from tests.bench.worker import Worker
 
-KEEP = {"resume": {"longest_s": 0.5}}
+KEEP: dict[str, Any] = {"resume": {"longest_s": 0.5}}
 PIECES = [f"{at:02} " for at in range(20)]
 GO = '<tool_call>\n{"name": "go", "arguments": {}}\n</tool_call>'
 SPEC = TurnSpec(messages=[ask()], max_output_tokens=60)

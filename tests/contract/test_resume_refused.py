@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,7 +19,7 @@ from tests.bench.whole import ask, run_bench
 from tests.bench.wires import GRPC, Face, ask_for_stream, dialling_grpc, on_both_faces, refusal_of
 from tests.bench.worker import Stall, Wait, Worker
 
-KEEP = {"resume": {"longest_s": 0.5}}
+KEEP: dict[str, Any] = {"resume": {"longest_s": 0.5}}
 PIECES = [f"{at:02} " for at in range(20)]
 SPEC = TurnSpec(messages=[ask()], max_output_tokens=60)
 ENDLESS = TurnSpec(messages=[ask()], max_output_tokens=2000)

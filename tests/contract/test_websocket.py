@@ -21,7 +21,7 @@ from tests.bench.whole import CANARY, run_bench
 from tests.bench.worker import Worker
 
 SPEC = {"messages": [{"role": "ROLE_USER", "content": CANARY}]}
-SETUP = {"setup": {}}
+SETUP: dict[str, Any] = {"setup": {}}
 
 
 def start(turn: int, **spec: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
@@ -22,7 +23,7 @@ async def answer(target: str, question: str, *, max_tokens: int = 24) -> str:
 
 
 @asynccontextmanager
-async def health_of(target: str) -> AsyncIterator[HealthStub]:
+async def health_of(target: str) -> AsyncIterator[Any]:
     """The health service of a router."""
     async with grpc.aio.insecure_channel(target) as channel:
         yield HealthStub(channel)
@@ -31,7 +32,8 @@ async def health_of(target: str) -> AsyncIterator[HealthStub]:
 async def is_serving(target: str) -> bool:
     """Whether the router says it serves."""
     async with health_of(target) as health:
-        return (await health.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
+        answer: HealthCheckResponse = await health.Check(HealthCheckRequest())
+        return answer.status == HealthCheckResponse.SERVING
 
 
 def read_metrics(address: str) -> list[tuple[str, dict[str, str], float]]:

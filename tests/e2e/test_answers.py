@@ -114,7 +114,8 @@ async def test_a_cancelled_turn_frees_its_kv_blocks(stack: Stack) -> None:
 
 async def test_a_triton_client_without_a_lane_gets_the_stock_answer(stack: Stack) -> None:
     """tritonclient's own streaming, knowing nothing of lanes, gets token ids and at the end a finish reason."""
-    ids, reasons = [], []
+    ids: list[int] = []
+    reasons: list[bytes] = []
     async for result in stream_directly(stack.worker, [1, 4093, 198, 1780, 314], 6):
         ids += result.as_numpy("output_ids").tolist()
         reasons += [] if (reason := result.as_numpy("finish_reason")) is None else reason.tolist()

@@ -59,7 +59,8 @@ async def _type(terminal: int, text: str, expected: str) -> str:
 
 async def _run(*arguments: str, **environment: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
-        *(TIDEGATE, *arguments),
+        str(TIDEGATE),
+        *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         stdin=asyncio.subprocess.DEVNULL,

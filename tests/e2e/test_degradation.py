@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tidegate import Turn, user
@@ -25,7 +26,7 @@ async def pair() -> AsyncIterator[Router]:
     """A router with both models, of which the flagship runs one turn at once and should not make anybody wait, and the alias `auto`."""
     folders = [await asyncio.to_thread(resolve, name) for name in (DEFAULT_MODEL, FLAGSHIP)]
     async with run_stack(StackOptions()) as small, run_stack(StackOptions(FLAGSHIP, engine={"max_num_seqs": "1"})) as flagship:
-        models = [
+        models: list[dict[str, Any]] = [
             {"name": folder.name, "path": str(folder), "workers": [stack.worker]}
             for folder, stack in zip(folders, (small, flagship), strict=True)
         ]

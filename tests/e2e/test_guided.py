@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ async def _poison(session: Session, triton: InferenceServerClient, draw: random.
 
 
 async def _send_tensors(triton: InferenceServerClient, tensors: dict[str, tuple[str, list[Any]]]) -> str:
-    async def requests():  # type: ignore[no-untyped-def]
+    async def requests() -> AsyncIterator[dict[str, Any]]:
         yield {"model_name": "tensorrt_llm", "inputs": [_tensor(name, *it) for name, it in tensors.items()]}
 
     # Read to the end: Triton (2.51) sometimes never unloads a model after a stream that was cancelled at its error.

@@ -76,16 +76,16 @@ def worker_memory(triton: Triton) -> int:
 class _Counter:
     """Counts a turn's tokens while they arrive; the scripted engine's are one character each."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn[str]) -> None:
         self.tokens = 0
         self._task = asyncio.create_task(self._count(turn))
 
-    async def settle(self, turn: Turn) -> int:
+    async def settle(self, turn: Turn[str]) -> int:
         """All tokens, at the turn's end."""
         await self._task
         return self.tokens
 
-    async def _count(self, turn: Turn) -> None:
+    async def _count(self, turn: Turn[str]) -> None:
         async for event in turn:
             self.tokens += len(event.text_delta.text)
 

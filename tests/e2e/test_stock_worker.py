@@ -66,7 +66,7 @@ async def session(bench: Bench) -> AsyncIterator[Session]:
         yield session
 
 
-async def failure_of(turn: Turn) -> TidegateError:
+async def failure_of(turn: Turn[str]) -> TidegateError:
     with pytest.raises(TidegateError) as failed:
         await turn.text()
     return failed.value

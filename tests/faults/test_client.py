@@ -43,7 +43,7 @@ async def connect_to(service: ChatServiceServicer) -> AsyncIterator[Client]:
         yield client
 
 
-async def read_failure(turn: Turn) -> tuple[str, TidegateError]:
+async def read_failure(turn: Turn[str]) -> tuple[str, TidegateError]:
     """The text that came before the turn's failure, and the failure."""
     text = ""
     with pytest.raises(TidegateError) as caught:

@@ -14,9 +14,9 @@ from tests.bench.router import Router
 from tests.bench.tenants import entries, limit
 from tests.bench.waiting import until
 from tests.bench.whole import CANARY, run_bench
-from tests.bench.worker import Break, End, Finish, Wait, Worker
+from tests.bench.worker import Break, End, Finish, Item, Wait, Worker
 
-BROKEN = (End(Finish.FAILED), End(Finish.CANCELLED), Break())
+BROKEN: tuple[Item, ...] = (End(Finish.FAILED), End(Finish.CANCELLED), Break())
 """The engine gives the turn up, the worker drops it, the engine breaks."""
 
 

@@ -116,7 +116,7 @@ async def test_unknown_key_ids_do_not_flood_the_key_server(signer: Signer, docum
 
 
 async def test_every_malformed_credential_gets_the_same_answer(signer: Signer) -> None:
-    """Non-ASCII, empty, a megabyte, two spaces, two headers, and a key that is wrong in its first or last letter."""
+    """Non-ASCII, empty, a megabyte, two spaces, two words, two headers, and a key that is wrong in its first or last letter."""
     gate = await build_gate(signer)
     key = gate.keys.add()
     ended = gate.keys.add(revoked_at=datetime.now(UTC))
@@ -130,7 +130,7 @@ async def test_every_malformed_credential_gets_the_same_answer(signer: Signer) -
         ("Bearer " + "x" * 1_000_000,),
         ("Bearer tg_" + "x" * 1_000_000,),
         (f"Bearer  {key.text}",),
-        (f"Bearer {key.text} ",),
+        (f"Bearer {key.text} x",),
         (f"Basic {key.text}",),
         (key.text,),
         (f"Bearer {key.text}", f"Bearer {key.text}"),

@@ -26,7 +26,7 @@ from tests.bench.tenants import bearer, make_key
 from tests.bench.waiting import until
 from tests.bench.whole import ask, is_idle
 from tests.bench.wires import GRPC, Face, dialling_grpc, end_of, on_both_faces
-from tests.bench.worker import Stall, Wait, Worker
+from tests.bench.worker import Item, Stall, Wait, Worker
 from tests.unit.router.quota.redis_server import RedisServer
 
 KEEP = {"longest_s": 5.0, "lease_s": 1.0}
@@ -141,7 +141,7 @@ async def test_streams_that_have_come_and_ended_make_room_too(chatml: Path) -> N
 @pytest.mark.parametrize("ended_at", ["home", "new home"])
 async def test_a_turn_that_waits_for_results_does_not_move(chatml: Path, ended_at: str) -> None:
     """Its results fail in words that tell what to do, also if it called its tools when the stream had gone; and that works."""
-    said = [CALL] if ended_at == "home" else ["a", Stall(0.3), CALL]
+    said: list[Item] = [CALL] if ended_at == "home" else ["a", Stall(0.3), CALL]
     worker = Worker(chatml, lambda _: said if worker.calls == 1 else ["It is so."])
     asked = TurnSpec(messages=[ask()], tools=[Tool(name="look")])
     async with pair(chatml, worker, resume=KEEP) as (one, two, _), GRPC.at(one) as first, GRPC.at(two) as second:

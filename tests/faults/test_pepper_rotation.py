@@ -22,6 +22,7 @@ from tests.bench.identity import GRANT, ask, build_issuer, refused_within, watch
 from tests.bench.pair import Site, run_site
 from tests.bench.postgres import fresh_database
 from tests.bench.process import RouterProcess
+from tests.bench.router import stub_at
 from tests.bench.tenants import bearer
 from tests.bench.whole import ask as ask_user
 from tests.bench.worker import Worker
@@ -86,7 +87,7 @@ class Pair:
     async def serve(self, keys: Iterable[NewKey]) -> None:
         """Every router answers every key."""
         for _, router in self._running.values():
-            async with router.stub() as stub:
+            async with stub_at(router.target) as stub:
                 for key in keys:
                     assert (await stub.Complete(COMPLETE, metadata=bearer(key.text))).text == "ab"
 

@@ -63,7 +63,8 @@ async def test_a_port_that_is_taken_is_named(chatml: Path, section: str) -> None
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         async with own_store({}) as store:
-            router = build(read_config(values_of(chatml, store=store, **{section: {key: address}})))
+            sections: dict[str, Any] = {"store": store, section: {key: address}}
+            router = build(read_config(values_of(chatml, **sections)))
             with pytest.raises(ConfigInvalid, match=f"{section}.{key}: cannot bind {address}"):
                 async with router.running():
                     pass

@@ -84,7 +84,8 @@ async def test_an_end_without_tokens_is_an_end(chatml: Path) -> None:
     """When the worker marks the end by an empty last output, the turn ends there, with exact usage and no empty delta."""
     worker = Worker(chatml)
     async with run_bench(chatml, worker) as router, router.client() as client, client.session() as session:
-        for worker.script in (["abc", End(Finish.END_ID)], ["abc", End(Finish.STOP_WORDS)], ["abc"]):
+        scripts: list[list[Item]] = [["abc", End(Finish.END_ID)], ["abc", End(Finish.STOP_WORDS)], ["abc"]]
+        for worker.script in scripts:
             turn = await session.start(ask())
             deltas = [event.text_delta.text async for event in turn if event.HasField("text_delta")]
             assert "".join(deltas) == "abc"

@@ -104,7 +104,7 @@ async def test_without_redis_the_policy_decides_and_nothing_hangs(chatml: Path, 
         assert time.monotonic() - began < 10
         assert await running == "ok"
         redis.resume()
-        served = [entry for entry in await entries(one) + await entries(two) if entry.finish == "length"]
+        served = [entry for entry in [*await entries(one), *await entries(two)] if entry.finish == "length"]
         assert {entry.turn for entry in served if entry.completion_tokens == 300}
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -106,7 +107,7 @@ async def test_a_cancelled_turn_is_cancelled_in_the_engine(chatml: Path) -> None
 
 async def test_tenants_have_streams_of_their_own(chatml: Path) -> None:
     """Identity is per stream, so headers that name the tenant make a stream for each."""
-    options = {"headers": {"x-tenant": "{tenant}"}}
+    options: dict[str, Any] = {"headers": {"x-tenant": "{tenant}"}}
     async with run_bench(chatml, Worker(chatml)) as router:
         async with ConverseTarget.open(ConverseOptions(router.target, **options)) as target:
             for tenant in ("tenant-1", "tenant-2", "tenant-1"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from loadtest.histogram import Histogram
 from loadtest.hits import Hits, Prefill, measure_hits, read_prefills
@@ -39,7 +41,7 @@ def test_turns_beside_others_and_a_share_above_one_say_nothing() -> None:
 def test_the_warm_up_witnesses_and_does_not_count() -> None:
     """Its turns were alone for certain, and are not part of the workload."""
     hits = measure_hits([Prefill(600, 500, 9.0, alone=False)], [*COLD, Prefill(600, 500, 0.2)])
-    assert (hits.turns, hits.witnesses, hits.timed) == (1, 1, pytest.approx(500 / 600))
+    assert (hits.turns, hits.witnesses, hits.timed) == pytest.approx((1, 1, 500 / 600))
 
 
 def record_of(worker: str, started: float, first: float, last: float, *, prompt: int = 100, expected: int = 0) -> Record:
@@ -66,7 +68,7 @@ def test_a_turn_is_alone_while_its_worker_runs_nothing_else() -> None:
     assert read_prefills(records) == [
         Prefill(100, 0, 1.0, alone=True),
         Prefill(100, 64, 1.0, alone=True),
-        Prefill(100, 0, pytest.approx(0.2), alone=False),
+        Prefill(100, 0, cast(float, pytest.approx(0.2)), alone=False),
         Prefill(100, 0, 1.0, alone=True),
     ]
 

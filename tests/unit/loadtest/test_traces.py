@@ -72,7 +72,7 @@ def test_azure_rows_are_read() -> None:
     """Seconds from the first row; seven decimals are read."""
     first, second = read_azure(AZURE.splitlines())
     assert first == Row(0, 4808, 10)
-    assert (second.at, second.input_tokens, second.output_tokens) == (pytest.approx(0.052), 3180, 8)
+    assert (second.at, second.input_tokens, second.output_tokens) == pytest.approx((0.052, 3180, 8))
 
 
 def test_a_file_is_read_by_its_ending(tmp_path: Path) -> None:

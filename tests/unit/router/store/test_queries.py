@@ -169,11 +169,11 @@ async def test_what_is_not_given_stays() -> None:
             row = await store.put_tenant("acme", *given)
             assert (row.name, row.weight) == expected
             assert await store.list_tenants() == [row]
-        for no_downgrade, expected in ((None, False), (True, True), (None, True), (False, False)):
-            assert (await store.put_tenant("acme", no_downgrade=no_downgrade)).no_downgrade is expected
-        for given, expected in (((), "ann"), (("Ann",), "Ann"), ((), "Ann")):
-            user = await store.put_user("acme", "ann", *given)
-            assert user.name == expected
+        for no_downgrade, kept in ((None, False), (True, True), (None, True), (False, False)):
+            assert (await store.put_tenant("acme", no_downgrade=no_downgrade)).no_downgrade is kept
+        for names, name in (((), "ann"), (("Ann",), "Ann"), ((), "Ann")):
+            user = await store.put_user("acme", "ann", *names)
+            assert user.name == name
             assert await store.list_users("acme") == [user]
 
 

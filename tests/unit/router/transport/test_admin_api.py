@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -134,7 +134,7 @@ async def test_nobody_else_may_call_anything(bench: AdminBench, who: Principal) 
     assert await AuditStore(bench.database).read() == before
 
 
-def texts_of(message: Message, path: str = "") -> Iterator[tuple[str, Message, FieldDescriptor]]:
+def texts_of(message: Message, path: str = "") -> Iterator[tuple[str, Message, Any]]:
     """Every text field of a message and of those in it that are set, with its path."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type and message.HasField(field.name):
@@ -198,7 +198,7 @@ async def test_no_rpc_reads_what_cannot_be_read(bench: AdminBench) -> None:
     async with grpc.aio.insecure_channel(bench.target) as channel:
         for method in METHODS:
             path = f"/{method.containing_service.full_name}/{method.name}"
-            kind = channel.unary_stream if method.server_streaming else channel.unary_unary
+            kind: Callable[[str], Callable[..., Any]] = channel.unary_stream if method.server_streaming else channel.unary_unary
             error = await failure_of(kind(path)(b"\xff", metadata=[("authorization", "Bearer ops")]))
             assert (method.name, error.reason) == (method.name, "MESSAGE_UNREADABLE")
 

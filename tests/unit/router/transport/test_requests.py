@@ -201,7 +201,7 @@ def test_roles(role: Any, expected: Role | None) -> None:
         (pb.ToolChoice(mode=pb.TOOL_MODE_UNSPECIFIED), ToolChoice(ToolMode.AUTO)),
         (pb.ToolChoice(mode=pb.TOOL_MODE_NONE), ToolChoice(ToolMode.NONE)),
         (pb.ToolChoice(mode=pb.TOOL_MODE_REQUIRED), ToolChoice(ToolMode.REQUIRED)),
-        (pb.ToolChoice(mode=99), ToolChoice(None)),
+        (pb.ToolChoice(mode=cast(pb.ToolMode, 99)), ToolChoice(None)),
         (pb.ToolChoice(tool="look"), ToolChoice(name="look")),
     ],
 )

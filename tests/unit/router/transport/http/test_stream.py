@@ -21,7 +21,7 @@ from router.transport.http.stream import EventStream
 from tests.bench.waiting import until
 
 STARTED = Started("m", "w", 5, 100)
-DONE = [Usage(5, 2), Finished(FinishReason.STOP)]
+DONE: list[TurnEvent] = [Usage(5, 2), Finished(FinishReason.STOP)]
 
 
 class FakeExchange:

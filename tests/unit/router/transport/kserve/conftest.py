@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.config import ModelConfig
+from router.model_config import ModelConfig
 from router.models import Model, Models
 from router.text.tokenizer import Tokenizer
 from router.transport.kserve.catalogue import Catalogue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from router.errors import CallerError, Code
@@ -64,10 +66,11 @@ def test_stop_words_whose_ends_do_not_rise_are_refused(rows: list[int]) -> None:
 def test_bad_words_are_refused() -> None:
     """By name; a list without words is none."""
     assert ask_tokens(("bad_words_list", "INT32", [1, 2, 1], [0, -1])).turn
-    for refused in (
+    refusals: list[Callable[[], object]] = [
         lambda: ask_tokens(("bad_words_list", "INT32", [1, 2, 1], [5, 1])),
         lambda: ask_text(("bad_words", "BYTES", [1, 1], ["x"])),
-    ):
+    ]
+    for refused in refusals:
         with pytest.raises(CallerError) as told:
             refused()
         assert (told.value.code, told.value.reason) == (Code.UNIMPLEMENTED, "OPTION_UNSUPPORTED")

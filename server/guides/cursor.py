@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 
 from server.engine.base import RequestRefused
+from server.guides.characters import Ranges, Shorthand
 from server.guides.limits import MAX_DEPTH, MAX_ELEMENTS
 from server.guides.refusal import refuse
 
 
 class Cursor:
     """A position in a text. `within` names the text in refusals when it is only a part of the guide."""
+
+    widest = False
+    """Whether a set on which dialects disagree is read as the widest of its meanings, not as the narrowest: what must not match is."""
 
     def __init__(self, text: str, within: str = "") -> None:
         self.text = text
@@ -51,6 +55,10 @@ class Cursor:
         if found:
             self.at = found.end()
         return found
+
+    def choose(self, meaning: Shorthand) -> Ranges:
+        """What a set stands for here."""
+        return meaning.possible if self.widest else meaning.sure
 
     def spend(self) -> None:
         """Counts an element, so that a text with too many costs no more time than the limit allows."""

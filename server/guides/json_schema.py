@@ -5,7 +5,8 @@ Every answer is a compact JSON text (no blanks) that the schema allows, but not 
 * Properties come in the order of the schema, and none come that it does not name, whatever `additionalProperties` says; an object without
   named properties is a map of any names.
 * Beyond `prefixItems`, items come only if `items` says what they are or `minItems` asks for them.
-* `pattern` holds for the whole string; `format` is one of a table. Numbers are those of `json_numbers`, strings those of `json_strings`.
+* `pattern` matches anywhere in the string. It, a `format` of a table and bounds of length hold together.
+* Numbers are those of `json_numbers`, strings those of `json_strings`.
 * `oneOf` is for options that exclude each other (`json_overlap`); `allOf` may hold one schema.
 
 A keyword that is not understood is refused, and so is a combination of keywords that only a validator could honour.
@@ -16,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from urllib.parse import unquote
 
-from server.guides.grammar import EMPTY, ROOT, Literal, Node, Reference, Repeat, Rule, choice, optional, sequence
+from server.guides.characters import ALPHABET
+from server.guides.grammar import EMPTY, ROOT, Chars, Literal, Node, Reference, Repeat, Rule, choice, optional, sequence
+from server.guides.intersection import Wanted, intersect_all
 from server.guides.json_keywords import (
     Schema,
     find_deciding,
@@ -30,11 +33,11 @@ from server.guides.json_keywords import (
 )
 from server.guides.json_numbers import INTEGER, NUMBER, between
 from server.guides.json_overlap import check_exclusive
-from server.guides.json_strings import FORMATS, format_string, free_string, quote
+from server.guides.json_strings import FORMATS, free_string, quote, write_steps
 from server.guides.json_text import Json, read_json, write_json
 from server.guides.limits import MAX_RULES, MAX_SCHEMAS
 from server.guides.refusal import refuse, show_name
-from server.guides.regex import parse_regex
+from server.guides.regex import parse_pattern, parse_regex
 
 
 def compile_schema(text: str) -> dict[str, Rule]:
@@ -178,17 +181,33 @@ class _Compiler:
 
     def _string(self, schema: Schema, place: str) -> Node:
         low, high = read_counts(schema, "minLength", "maxLength", place)
-        if ("pattern" in schema) + ("format" in schema) + ((low, high) != (0, None)) > 1:
-            raise refuse(place, "of a pattern, a format and bounds of length only one can be honoured")
-        if "pattern" in schema:
-            pattern = read_text(schema, "pattern", place)
-            return quote(parse_regex(pattern, f"{place}/pattern"))
+        wanted = parse_pattern(read_text(schema, "pattern", place), f"{place}/pattern") if "pattern" in schema else []
         if "format" in schema:
-            name = read_text(schema, "format", place)
-            if name not in FORMATS:
-                raise refuse(f"{place}/format", f"must be one of {', '.join(FORMATS)}")
-            return self._once(("format", name), lambda: format_string(name), place)
-        return self._free_string(low, high)
+            wanted += self._format(read_text(schema, "format", place), place, is_all=not wanted)
+        if not wanted:
+            return self._free_string(low, high)
+        if (low, high) != (0, None):
+            wanted.append(Wanted(Repeat(Chars(ALPHABET), low, high)))
+        if len(wanted) == 1:
+            return self._once(("text", wanted[0]), lambda: quote(wanted[0].node), place)
+        return self._text(tuple(wanted), place)
+
+    def _format(self, name: str, place: str, *, is_all: bool) -> list[Wanted]:
+        """One that is not in the table only describes, as JSON Schema has it, where a pattern says what it is."""
+        if name in FORMATS:
+            return [Wanted(parse_regex(FORMATS[name]))]
+        if is_all:
+            raise refuse(f"{place}/format", f"must be one of {', '.join(FORMATS)}, or have a pattern")
+        return []
+
+    def _text(self, wanted: tuple[Wanted, ...], place: str) -> Node:
+        """A string of which several things are wanted."""
+        if wanted not in self._shared:
+            steps = intersect_all(wanted, place)
+            names = {number: self._name((wanted, number)) for number in steps}
+            self._rules |= {name: Rule(node, place) for name, node in write_steps(steps, names.__getitem__).items()}
+            self._shared[wanted] = names[0]
+        return sequence((Literal('"'), self._shared[wanted]))
 
     def _number(self, name: str, schema: Schema, place: str) -> Node:
         low, high, decimals = read_bounds(schema, place)

@@ -22,6 +22,8 @@ ANY = 4
 MAX_WEIGHT = 100 * ANY
 MAX_OVERLAP = 1500
 """The sum, over all rules, of the pairs of places of weight that a text may begin with."""
+MAX_WORK = 100_000
+"""Places looked at to find the texts that meet several conditions at once, some 2 µs each."""
 MAX_SCHEMAS = 500
 MAX_ONE_OF = 32
 MAX_DIGITS = 15

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from server.guides.characters import ALPHABET, SHORTHANDS, Shorthand, complement, intersect, unite
+from server.guides.characters import ALPHABET, SHORTHANDS, Shorthand, intersect, unite
 from server.guides.cursor import Cursor
 from server.guides.grammar import Chars, Node, Repeat
 from server.guides.limits import MAX_COUNT
@@ -46,10 +46,8 @@ def read_class(cursor: Cursor) -> Chars:
     while not cursor.take("]"):
         cursor.spend()
         items.append(_read_item(cursor))
-    if negated:
-        ranges = complement(unite(pair for item in items for pair in item.possible))
-    else:
-        ranges = intersect(unite(pair for item in items for pair in item.sure), ALPHABET)
+    held = Shorthand(unite(pair for item in items for pair in item.sure), unite(pair for item in items for pair in item.possible))
+    ranges = intersect(cursor.choose(held.negate() if negated else held), ALPHABET)
     if not items or not ranges:
         raise cursor.refuse(r"an empty class; a bracket in it is written \]")
     return Chars(ranges)

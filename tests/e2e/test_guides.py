@@ -43,9 +43,19 @@ SCHEMAS: dict[str, Any] = {
     "all properties optional": {"properties": {name: {"type": "string", "maxLength": 8} for name in "abcde"}},
     "text of bounded length": {"type": "string", "minLength": 8, "maxLength": 30},
     "quotes and blanks in a pattern": {"type": "string", "pattern": r'^"?[^,]{1,12}\\\t$'},
+    "a pattern that begins a text": {"pattern": "^https?://", "maxLength": 30},
+    "a pattern in a text": {"pattern": "éc", "minLength": 3, "maxLength": 8},
+    "zod's pattern of an email": {
+        "pattern": r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$",
+        "maxLength": 24,
+    },
+    "a pattern and a format": {"format": "date", "pattern": "^2[0-9]{3}-"},
     "numbers": {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3},
     "numbers between bounds": {"type": "array", "items": {"type": "number", "minimum": -1.5, "maximum": 20}, "minItems": 4, "maxItems": 4},
-    "formats": {"type": "array", "prefixItems": [{"type": "string", "format": name} for name in ("uuid", "date-time", "ipv4", "duration")]},
+    "formats": {
+        "type": "array",
+        "prefixItems": [{"type": "string", "format": name} for name in ("uuid", "date-time", "ipv4", "ipv6", "duration")],
+    },
     "values of any kind": {"enum": ['é"\\ \n', {"a": [1, None, True]}, -3.5, "☃😀", "a/b\t\x01"]},
     "references": {
         "properties": {"a": {"items": {"$ref": "#/$defs/b"}, "maxItems": 2}},

@@ -84,9 +84,24 @@ SCHEMAS = {
     "no option": (_schema({"anyOf": []}), "#/anyOf: must be a list that is not empty"),
     "an unknown format": (_schema({"type": "string", "format": "color"}), "#/format: must be one of date, time"),
     "a bad pattern": (_property({"type": "string", "pattern": "a(b"}), '#/properties/age/pattern, character 4: expected ")"'),
-    "a pattern and a length": (
-        _schema({"type": "string", "pattern": "a", "maxLength": 3}),
-        "#: of a pattern, a format and bounds of length only one",
+    "a pattern of another length": (
+        _property({"pattern": "^a{4}$", "maxLength": 3}),
+        "#/properties/age: no text meets all these conditions",
+    ),
+    "a pattern and a format that exclude each other": (
+        _property({"pattern": "^x+$", "format": "uuid"}),
+        "#/properties/age: no text meets all",
+    ),
+    "a pattern counted too far": (_property({"pattern": "^a", "maxLength": 200}), "#/properties/age: the guide counts too far"),
+    "a pattern of too many combinations": (
+        _property({"pattern": "(?:[ab]*a[ab]{12})", "maxLength": 500}),
+        "#/properties/age: too large: the conditions on this text have too many combinations",
+    ),
+    "a lookahead inside": (_property({"pattern": "^a(?=b)"}), "#/properties/age/pattern, character 4: of groups only"),
+    "a lookahead without an anchor": (_property({"pattern": "(?=b)"}), "#/properties/age/pattern, character 2: of groups only"),
+    "a lookahead in one alternative": (
+        _property({"pattern": "^(?=b)b|c"}),
+        "#/properties/age/pattern, character 9: a lookahead is supported",
     ),
     "keywords of two types": (_schema({"minLength": 1, "minItems": 1}), '#: has keywords of several types and no "type"'),
 }

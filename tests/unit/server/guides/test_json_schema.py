@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
@@ -37,8 +38,19 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"maxLength": 0}, ['""'], ['"a"', "1"]),
     ({"type": "string", "minLength": 2}, ['"ab"', '"abcdef"'], ['"a"']),
     ({"type": "string", "pattern": r"^[A-Z]{2}\d$"}, ['"AB1"'], ['"AB"', '"AB12"']),
+    ({"pattern": "^https?://"}, ['"https://"', '"http://a.b/c?d=\\"e\\""'], ['"ftp://"', '" https://"', '"https:/"']),
+    ({"pattern": "éc$"}, ['"éc"', '"lycéc"', r'"\n\"éc"'], ['"éca"', '"éC"']),
+    ({"pattern": "b|^a$"}, ['"a"', '"abc"'], ['"aa"', '""']),
+    ({"pattern": ""}, ['""', '"a"'], []),
+    ({"pattern": "^"}, ['""', '"a"'], []),
+    ({"pattern": "^$"}, ['""'], ['"a"']),
+    ({"pattern": "a", "minLength": 2, "maxLength": 3}, ['"ab"', '"ba"', '"aaa"', r'"\"a"'], ['"a"', '"bb"', '"abcd"']),
+    ({"pattern": "^[a-f]+$", "maxLength": 2}, ['"a"', '"ab"'], ['""', '"abc"', '"x"']),
+    ({"pattern": r"^(?=.*\d)(?!.*\s)(?!no)[^é]+$"}, ['"a1"', '"n1"'], ['"a"', '"a 1"', '"a1\u00a0"', '"no1"', '"1é"']),
+    ({"pattern": "^[a-z]+$", "format": "nickname"}, ['"ab"'], ['"A"']),
+    ({"format": "date", "maxLength": 10, "minLength": 10}, ['"2026-12-01"'], ['"2026-13-01"']),
     ({"type": "string", "pattern": '[^a]"'}, [r'"b\""', r'"\\\""', r'"\n\""'], ['"b""', r'"a\""']),
-    ({"type": "string", "pattern": r"\x07"}, [r'"\u0007"'], ['"\x07"']),
+    ({"type": "string", "pattern": r"^\x07$"}, [r'"\u0007"'], ['"\x07"']),
     ({"enum": ["a\n", 1, None, {"b": [1.5, True]}]}, [r'"a\n"', "1", "null", '{"b":[1.5,true]}'], ['"b"', "1.0"]),
     ({"enum": ["a", 1], "type": "string"}, ['"a"'], ["1"]),
     ({"enum": ["a", "b"], "const": "b", "title": "B"}, ['"b"'], ['"a"']),
@@ -116,12 +128,12 @@ CHECKS: dict[str, Callable[[str], object]] = {
     "date": date.fromisoformat,
     "time": time.fromisoformat,
     "date-time": datetime.fromisoformat,
-    "duration": re.compile(r"P(\d+D|T\d+[HMS])").fullmatch,
-    "email": re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+").fullmatch,
-    "hostname": re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+").fullmatch,
+    "duration": re.compile(r"P(?=[\dT])(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?)").fullmatch,
+    "email": re.compile(r"[^@\s]+@[\w-]+(\.[\w-]+)+").fullmatch,
+    "hostname": re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*").fullmatch,
     "ipv4": ipaddress.IPv4Address,
     "ipv6": ipaddress.IPv6Address,
-    "uri": re.compile(r"https?://[a-z0-9.-]+(/[\w.~-]*)*").fullmatch,
+    "uri": urlsplit,
     "uuid": uuid.UUID,
 }
 
@@ -132,6 +144,43 @@ def test_formats_are_what_their_names_say(name: str) -> None:
     rules = compile_rules(GuideKind.JSON_SCHEMA, json.dumps({"type": "string", "format": name}))
     for seed in range(50):
         assert CHECKS[name](json.loads(Writer(rules, Random(seed)).write())), seed
+
+
+COMMON = {
+    "date": ["2024-02-29", "2000-02-29", "0476-09-04", "9999-12-31"],
+    "time": ["23:59:59Z", "06:16:03.123456+01:00"],
+    "date-time": ["2024-02-29T00:00:00Z"],
+    "duration": ["P3D", "PT1H30M", "P1Y2M10DT2H30M", "P2W", "PT36H", "P0D"],
+    "email": ["ann@example.com", "O'Neil+news@Mail.Example.photography"],
+    "hostname": ["localhost", "xn--mnchen-3ya.example", "Example.com"],
+    "ipv4": ["127.0.0.1", "255.255.255.0"],
+    "ipv6": ["::1", "::", "2001:db8::8a2e:370:7334", "fe80::", "2001:DB8:0:0:0:0:0:1"],
+    "uri": [
+        "https://example.com:8443/a%20b/?q=1&r=2#top",
+        "mailto:ann@example.com",
+        "urn:isbn:0451450523",
+        "http://127.0.0.1",
+        "s3://bucket/key",
+    ],
+    "uuid": ["F81D4FAE-7DEC-11D0-A765-00A0C91E6BF6"],
+}
+NONE = {
+    "date": ["2026-02-29", "1900-02-29", "0000-01-01"],
+    "duration": ["P", "PT", "P1DT", "P1W2D"],
+    "email": ["ann", "a..b@example.com", "a@b"],
+    "ipv6": [":", ":::", "1::2::3", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7::8", "12345::"],
+    "uri": ["example.com", "http://", "https://a b", "http:///a"],
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_leave_out_nothing_common(name: str) -> None:
+    """A value that a document really holds can be written; one that is none cannot."""
+    rules = compile_rules(GuideKind.JSON_SCHEMA, json.dumps({"format": name}))
+    for text in COMMON[name]:
+        CHECKS[name](text)
+        assert matches(rules, json.dumps(text)), text
+    assert not any(matches(rules, json.dumps(text)) for text in NONE.get(name, ()))
 
 
 COUNT = st.integers(0, 3)

@@ -6,6 +6,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 PROTOS := $(shell find protos/tidegate -name '*.proto')
 GENERATED := clients/python
 TS := clients/typescript
@@ -93,11 +94,11 @@ lint: install ## ruff, and mypy over code and tests
 
 .PHONY: test
 test: lint check-protos ## All that a change needs, real Triton and model included; and test-sdks for the SDKs
-	$(BIN)/pytest -m "not slow" --ignore tests/conformance
+	$(PYTEST) -m "not slow" --ignore tests/conformance
 
 .PHONY: test-all
 test-all: lint check-protos ## The same and the slow remainder
-	$(BIN)/pytest
+	$(PYTEST)
 
 .PHONY: bench-engine
 bench-engine: install ## What the serving path leaves of the bare engine's throughput

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from redis.asyncio import Redis
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.models import build_chatml_model
 from tests.unit.router.quota.redis_server import RedisServer, run_redis
@@ -27,6 +29,18 @@ def pytest_collection_finish() -> None:
     """What was imported stays."""
     gc.collect()
     gc.freeze()
+
+
+class ByFile(LoadScopeScheduling):
+    """With `-n`, the tests of a file share a process, and so do all of tests/e2e, whose Triton is started once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/e2e" if nodeid.startswith("tests/e2e/") else nodeid.split("::", 1)[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """The largest group begins first, which is the end-to-end tests."""
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -164,7 +164,7 @@ class App:
             server, port = self._build_server()
             metrics = self._serve_metrics(stack)
             await stack.enter_async_context(self.counting.running())
-            await stack.enter_async_context(self.store.running(shares=self.counting.redis is not None))
+            await stack.enter_async_context(self.store.running(self.identity.keys.names, shares=self.counting.redis is not None))
             await stack.enter_async_context(self.identity.running())
             await stack.enter_async_context(self.terms.running())
             await stack.enter_async_context(self.ledger.running())

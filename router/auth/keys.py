@@ -50,8 +50,9 @@ class KeyHash:
         if any(len(it) < 32 for it in self._peppers):
             raise ValueError("a pepper needs at least 32 bytes")
         self._salt_key = _digest(pepper, "cache salt")
-        self.pepper = name_pepper(pepper)
-        """The pepper's public name."""
+        self.names = tuple(map(name_pepper, self._peppers))
+        """The peppers' public names."""
+        self.pepper = self.names[0]
 
     def make_key(self) -> NewKey:
         """A new random key."""

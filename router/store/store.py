@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from router.errors import StartFailed
 from router.store.database import Database, StoreAway
 from router.store.embedded import embedded_postgres
 from router.store.migrate import migrate
+from router.store.peppers import claim_peppers
 from router.store.presence import presence
 
 
@@ -45,7 +46,8 @@ class Store:
             yield self.database
 
     @asynccontextmanager
-    async def running(self, *, shares: bool) -> AsyncIterator[Database]:
-        """The same, claimed for a router that shares its counters with others, or does not. Raises StartFailed."""
+    async def running(self, peppers: Collection[str], *, shares: bool) -> AsyncIterator[Database]:
+        """The same, claimed for a router with these peppers, by name, that shares its counters or does not. Raises StartFailed."""
         async with self.open() as database, presence(database, shares=shares):
+            await claim_peppers(database, peppers)
             yield database

@@ -12,6 +12,7 @@ from router.__main__ import main
 from router.app import build
 from router.config import ConfigInvalid, load_config, read_config
 from router.errors import StartFailed
+from router.first_key import make_operator_key
 from tests.bench.postgres import migrated_database
 from tests.bench.router import own_store, run_router, values_of
 
@@ -139,3 +140,19 @@ def test_secrets_are_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[st
     config = load_config(path, {"TIDEGATE_DSN": "postgresql://u:canary-2@host/db"})
     assert config.store.dsn.get_secret_value() == "postgresql://u:canary-2@host/db"
     assert "canary" not in capfd.readouterr().out + config.model_dump_json() + repr(config)
+
+
+async def test_a_router_with_another_pepper_does_not_start(chatml: Path, tmp_path: Path) -> None:
+    """Beside a router, or to make a key that it would refuse: the line says what to set."""
+    async with migrated_database() as dsn:
+        routers = []
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            routers.append(read_config(values_of(chatml, store={"folder": str(tmp_path / name), "dsn": dsn})))
+        async with build(routers[0]).running():
+            pass
+        with pytest.raises(StartFailed, match="TIDEGATE_KEY_PEPPER"):
+            async with build(routers[1]).running():
+                pass
+        with pytest.raises(StartFailed, match="TIDEGATE_KEY_PEPPER"):
+            await make_operator_key(routers[1], "alice")

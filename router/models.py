@@ -52,9 +52,11 @@ class Model:
             return self.tokenizer.encode_prompt(text)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self.tokenizer.encode_prompt, text)
 
-    def guide(self, offer: Offer | None) -> Guide | None:
-        """The form of an answer that must be a call."""
-        return guide_call(offer, self.tokenizer.calls) if offer and offer.forced else None
+    def guide(self, offer: Offer | None, wanted: Guide | None) -> Guide | None:
+        """The form of an answer: the wanted one, a call where the model must call, and where it may call either of them."""
+        if offer is None or not (offer.forced or wanted):
+            return wanted
+        return guide_call(offer, self.tokenizer.calls, None if offer.forced else wanted)
 
     def open_turn(self, request: TurnRequest, offer: Offer | None, prompt_tokens: int) -> AnyTurn:
         """What follows the answer, and tells it in the form that the prompt had."""

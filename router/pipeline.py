@@ -100,7 +100,7 @@ class Pipeline:
                 slot = await held.enter_async_context(pool.queue.place(entry, answer.wait))
             answer.prepare(model.open_turn(request, offer, len(need.chain)), slot)
             with answer.span.stage("generate") as stage:
-                guide, trace = model.guide(offer) or request.guide, trace_headers(stage)
+                guide, trace = model.guide(offer, request.guide), trace_headers(stage)
                 wanted = _ask_worker(request, choice, guide=guide, trace=trace, account=charge.account, salt=self._salt(who.tenant))
                 await Journey(pool.fleet, need, wanted, answer).run(partial(_describe_start, choice, charge))
             pool.queue.observe(answer.timing)

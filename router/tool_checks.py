@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from router.config import Limits
 from router.errors import Violation
-from router.model import TurnRequest
+from router.model import Guide, GuideKind, TurnRequest
 from router.tools import Tool, ToolMode
 
 MAX_TOOLS = 128
@@ -17,6 +17,7 @@ MAX_CHARS = 256 * 1024
 """Of all tools of a turn together."""
 MAX_DEPTH = 64
 
+_TOO_DEEP = f"must be nested at most {MAX_DEPTH} deep"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -48,15 +49,21 @@ def _check_each(tools: Sequence[Tool]) -> Iterator[Violation]:
 def _find_schema_fault(text: str) -> str:
     if not text:
         return ""
+    fault, schema = _load(text)
+    if not fault and (not isinstance(schema, dict) or schema.get("type", "object") != "object"):
+        return "must be the JSON schema of an object"
+    return fault
+
+
+def _load(text: str) -> tuple[str, Any]:
+    """What is wrong with a schema's text, or else the schema."""
     try:
         schema = json.loads(text, parse_constant=_refuse)
     except RecursionError:
-        return f"must be nested at most {MAX_DEPTH} deep"
+        return _TOO_DEEP, None
     except ValueError:
-        return "must be JSON"
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        return "must be the JSON schema of an object"
-    return f"must be nested at most {MAX_DEPTH} deep" if _is_deeper(schema, MAX_DEPTH) else ""
+        return "must be JSON", None
+    return _TOO_DEEP if _is_deeper(schema, MAX_DEPTH) else "", schema
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -79,10 +86,22 @@ def _check_choice(request: TurnRequest) -> Iterator[Violation]:
 
 
 def _check_forms(request: TurnRequest, limits: Limits) -> Iterator[Violation]:
-    """An answer has one form, and a call is one."""
-    choice = request.tool_choice
-    if request.guide is not None and request.tools and (choice.name or choice.mode is not ToolMode.NONE):
-        yield Violation("response_format", "cannot be combined with tools, unless tool_choice is none")
-    forced = [it for it in request.tools if it.name == choice.name or (not choice.name and choice.mode is ToolMode.REQUIRED)]
-    if sum(len(tool.parameters) for tool in forced) > limits.max_guide_chars:
-        yield Violation("tools", f"those that must be called must have at most {limits.max_guide_chars} characters of parameters in all")
+    """A call is a form. One that is forced goes before the form asked for; else the answer has either of them, and one guide says so."""
+    choice, most = request.tool_choice, limits.max_guide_chars
+    if not request.tools or (choice.mode is ToolMode.NONE and not choice.name):
+        return
+    if request.guide is not None and (fault := _find_form_fault(request.guide)):
+        yield Violation("response_format", f"{fault} where tools are offered, unless tool_choice is none")
+    forced = choice.name or choice.mode is ToolMode.REQUIRED
+    bound = [it for it in request.tools if it.name == choice.name or not choice.name] if forced or request.guide else []
+    form = request.guide.text if request.guide and not forced else ""
+    if sum(len(tool.parameters) for tool in bound) + len(form) > most:
+        yield Violation(
+            "tools", f"those that a guide holds must have at most {most} characters of parameters in all, with the response format"
+        )
+
+
+def _find_form_fault(guide: Guide) -> str:
+    if guide.kind not in (GuideKind.JSON, GuideKind.JSON_SCHEMA):
+        return "must be of JSON"
+    return _load(guide.text)[0] if guide.kind is GuideKind.JSON_SCHEMA else ""

@@ -1,4 +1,4 @@
-"""The tools of one turn: how a chat template is told of them, and the guide that holds the model to a call."""
+"""The tools of one turn: how a chat template is told of them, and the guide that holds the model to a call, or to a call or a form."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 from router.model import Guide, GuideKind, TurnRequest
 from router.text.call_format import CallFormat
 from router.tools import Tool, ToolMode
+
+_WANTED = "#/$defs/response.format"
+"""Where the form of an answer stands; no tool has such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,18 @@ def describe(offer: Offer) -> list[dict[str, Any]]:
     return [{"type": "function", "function": _describe(tool)} for tool in offer.tools]
 
 
-def guide_call(offer: Offer, form: CallFormat) -> Guide:
-    """The guide for one call of a forced tool, behind what `form` begins it with. A tool's own schema stands in it as `#/$defs/NAME`."""
-    schemas = {tool.name: _schema_of(tool) for tool in offer.tools if tool.name in offer.forced}
-    calls = [_call_schema(name, form.arguments) for name in schemas]
+def guide_call(offer: Offer, form: CallFormat, wanted: Guide | None = None) -> Guide:
+    """The guide for one call, behind what `form` begins a forced one with. A tool's own schema stands in it as `#/$defs/NAME`.
+
+    `wanted` is the form of an answer that is no call; it must be JSON. A call begins without its opening then, as answers may.
+    """
+    schemas = {tool.name: _schema_of(tool) for tool in offer.tools if tool.name in offer.callable}
+    options = [_call_schema(name, form.arguments) for name in schemas]
     definitions = {name: _move(_close(schema), f"#/$defs/{name}") for name, schema in schemas.items()}
-    return Guide(GuideKind.JSON_SCHEMA, json.dumps({"anyOf": calls, "$defs": definitions}))
+    if wanted is not None:
+        options.append({"$ref": _WANTED})
+        definitions[_WANTED.rpartition("/")[2]] = _move(_schema_of_form(wanted), _WANTED)
+    return Guide(GuideKind.JSON_SCHEMA, json.dumps({"anyOf": options, "$defs": definitions}))
 
 
 def _describe(tool: Tool) -> dict[str, Any]:
@@ -60,6 +69,11 @@ def _schema_of(tool: Tool) -> dict[str, Any]:
     return schema
 
 
+def _schema_of_form(wanted: Guide) -> Any:
+    schema = json.loads(wanted.text) if wanted.kind is GuideKind.JSON_SCHEMA else {"type": "object"}
+    return _without_id(schema) if isinstance(schema, dict) else schema
+
+
 def _call_schema(name: str, arguments: str) -> dict[str, Any]:
     properties = {"name": {"const": name}, arguments: {"$ref": f"#/$defs/{name}"}}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
@@ -68,7 +82,11 @@ def _call_schema(name: str, arguments: str) -> dict[str, Any]:
 def _close(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema for a guide: no `$id`, which may stand at the root only, and no invented arguments for a tool that has none."""
     closed = {"additionalProperties": False} if schema.get("properties") == {} else {}
-    return {**closed, **{key: value for key, value in schema.items() if key != "$id"}}
+    return {**closed, **_without_id(schema)}
+
+
+def _without_id(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "$id"}
 
 
 def _move(schema: Any, root: str) -> Any:

@@ -24,7 +24,6 @@ from tidegate.v1.event_pb2 import FINISH_REASON_STOP
 from tidegate.v1.turn_pb2 import (
     ROLE_ASSISTANT,
     ROLE_USER,
-    JsonObject,
     Message,
     ResponseFormat,
     Sampling,
@@ -83,7 +82,7 @@ BAD_TURNS: dict[str, tuple[TurnSpec, Wrong]] = {
         wrong("tool_choice.tool"),
     ),
     "two forms of an answer": (
-        TurnSpec(messages=[user("hi")], tools=[Tool(name="f")], response_format=ResponseFormat(json_object=JsonObject())),
+        TurnSpec(messages=[user("hi")], tools=[Tool(name="f")], response_format=ResponseFormat(regex="a")),
         wrong("response_format"),
     ),
     "several faults": (

@@ -15,10 +15,11 @@ from tidegate.v1.event_pb2 import (
     FINISH_REASON_TOOL_CALLS,
     Event,
 )
-from tidegate.v1.turn_pb2 import TOOL_MODE_NONE, TOOL_MODE_REQUIRED, Tool, ToolCall, ToolChoice, TurnSpec
+from tidegate.v1.turn_pb2 import TOOL_MODE_NONE, TOOL_MODE_REQUIRED, ResponseFormat, Tool, ToolCall, ToolChoice, TurnSpec
 
 from router.text.tokenizer import Tokenizer
 from server.engine.base import Request
+from tests.bench.http import chat, connect
 from tests.bench.talk import calls_in, talking, text_in
 from tests.bench.tenants import entries
 from tests.bench.waiting import until
@@ -227,6 +228,53 @@ async def test_a_forced_call_begins_in_the_prompt_and_is_guided(chatml: Path, ch
         await talk.give(1, **{call.id: "seen"})
         await talk.end_of(1)
         assert worker.engine.requests[-1].guide is None
+
+
+FORM = '{"type": "object", "properties": {"weather": {"enum": ["sunny"]}}, "required": ["weather"]}'
+CALLED = '{"name":"look","arguments":{"city":"Oslo"}}'
+
+
+async def test_with_tools_an_answer_is_a_call_or_has_the_form(chatml: Path) -> None:
+    """By either door: the guide holds both, so the model may call first and answer in the form with the result."""
+
+    def play(request: Request) -> list[Item]:
+        return ['{"weather":"sunny"}' if "seen" in prompt_of(request, chatml) else CALLED]
+
+    worker = Worker(chatml, play)
+    spec = TurnSpec(messages=[ask()], tools=TOOLS, response_format=ResponseFormat(json_schema=FORM))
+    async with run_bench(chatml, worker) as router, talking(router.target) as talk, connect(router.http) as caller:
+        await talk.start(1, spec)
+        (call,) = calls_in(await talk.end_of(1))
+        await talk.give(1, **{call.id: "seen"})
+        assert text_in(await talk.end_of(1)) == '{"weather":"sunny"}'
+        tools = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": json.loads(CITY)}}]
+        tools.append({"type": "function", "function": {"name": "go"}})
+        wanted = {"type": "json_schema", "json_schema": {"name": "weather", "schema": json.loads(FORM), "strict": True}}
+        body = chat("hi", tools=tools, response_format=wanted)
+        (asked,) = (await caller.ask(value=body)).json["choices"]
+        assert (asked["finish_reason"], asked["message"]["tool_calls"][0]["function"]["name"]) == ("tool_calls", "look")
+        result = {"role": "tool", "tool_call_id": asked["message"]["tool_calls"][0]["id"], "content": "seen"}
+        body["messages"] += [asked["message"], result]
+        (answered,) = (await caller.ask(value=body)).json["choices"]
+        assert (answered["finish_reason"], answered["message"]["content"]) == ("stop", '{"weather":"sunny"}')
+    guides = [json.loads(it.guide.text) for it in worker.engine.requests if it.guide]
+    assert guides == [guides[0]] * 4
+    assert sorted(guides[0]["$defs"]) == ["go", "look", "response.format"]
+
+
+@pytest.mark.parametrize("choice", [ToolChoice(mode=TOOL_MODE_REQUIRED), ToolChoice(tool="look")])
+async def test_a_forced_call_goes_before_the_form(chatml: Path, choice: ToolChoice) -> None:
+    """The guide is the call's; the turn that goes on with the result may have either."""
+    worker = Worker(chatml, [CALLED])
+    spec = TurnSpec(messages=[ask()], tools=TOOLS, tool_choice=choice, response_format=ResponseFormat(json_schema=FORM))
+    async with run_bench(chatml, worker) as router, talking(router.target) as talk:
+        await talk.start(1, spec)
+        (call,) = calls_in(await talk.end_of(1))
+        await talk.give(1, **{call.id: "seen"})
+        await talk.end_of(1)
+    forced, free = (json.loads(it.guide.text)["$defs"] for it in worker.engine.requests if it.guide)
+    assert "response.format" not in forced
+    assert "response.format" in free
 
 
 async def test_tools_count_as_prompt(chatml: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 from tidegate import user
 from tidegate.v1.event_pb2 import FINISH_REASON_TOOL_CALLS
-from tidegate.v1.turn_pb2 import TOOL_MODE_REQUIRED, Sampling, Tool, ToolChoice, TurnSpec
+from tidegate.v1.turn_pb2 import TOOL_MODE_REQUIRED, ResponseFormat, Sampling, Tool, ToolChoice, TurnSpec
 
 from server.stack import Stack
 from tests.bench.talk import calls_in, talking, text_in
@@ -41,6 +41,27 @@ async def test_a_small_model_makes_valid_calls_and_goes_on_with_the_result(stack
         await talk.give(turn, **{call.id: json.dumps({"weather": "sunny", "degrees": 21})})
         events = await talk.end_of(turn)
     assert text_in(events) or calls_in(events)
+
+
+FORM = {"type": "object", "properties": {"weather": {"enum": ["Größe", "müde"]}}, "required": ["weather"]}
+
+
+async def test_with_tools_a_hot_answer_is_a_valid_call_or_has_the_form(stack: Stack) -> None:
+    """One or the other, whatever the model would rather say."""
+    wanted = ResponseFormat(json_schema=json.dumps(FORM))
+    async with talking(stack.router) as talk:
+        for turn in range(1, 9):
+            spec = TurnSpec(messages=[user("What is the weather?")], tools=TOOLS, response_format=wanted, max_output_tokens=64)
+            spec.sampling.CopyFrom(Sampling(temperature=1.2, seed=turn))
+            await talk.start(turn, spec)
+        for turn in range(1, 9):
+            events = await talk.end_of(turn)
+            calls = calls_in(events)
+            if calls:
+                assert (len(calls), text_in(events), events[-1].finished.finish_reason) == (1, "", FINISH_REASON_TOOL_CALLS)
+                _check(calls[0].name, json.loads(calls[0].arguments_json))
+            else:
+                assert json.loads(text_in(events))["weather"] in ("Größe", "müde")
 
 
 def _check(name: str, arguments: dict[str, object]) -> None:

@@ -101,19 +101,29 @@ def test_without_tools_none_can_be_required() -> None:
     assert fields_of(replace(TURN, tool_choice=ToolChoice(ToolMode.NONE))) == []
 
 
-@pytest.mark.parametrize(
-    ("choice", "fields"),
-    [
-        (ToolChoice(), ["response_format"]),
-        (ToolChoice(ToolMode.REQUIRED), ["response_format"]),
-        (ToolChoice(name="look"), ["response_format"]),
-        (ToolChoice(ToolMode.NONE), []),
-    ],
-)
-def test_an_answer_has_one_form(choice: ToolChoice, fields: list[str]) -> None:
-    """A guide would keep the model from calling."""
-    assert fields_of(replace(TURN, tools=[LOOK], tool_choice=choice, guide=Guide(GuideKind.JSON))) == fields
-    assert fields_of(replace(TURN, guide=Guide(GuideKind.JSON))) == []
+@pytest.mark.parametrize("choice", [ToolChoice(), ToolChoice(ToolMode.REQUIRED), ToolChoice(name="look"), ToolChoice(ToolMode.NONE)])
+def test_a_form_beside_tools_is_one_of_json(choice: ToolChoice) -> None:
+    """An answer is a call or has the form, and one schema says so; where the model may call nothing, any form will do."""
+    turn = replace(TURN, tools=[LOOK], tool_choice=choice)
+    any_form = [] if choice.mode is ToolMode.NONE and not choice.name else ["response_format"]
+    for guide in (Guide(GuideKind.JSON), Guide(GuideKind.JSON_SCHEMA, '{"type": "null"}')):
+        assert fields_of(replace(turn, guide=guide)) == []
+    for kind, text in (
+        (GuideKind.REGEX, "a"),
+        (GuideKind.GRAMMAR, 'root ::= "a"'),
+        (GuideKind.JSON_SCHEMA, "{"),
+        (GuideKind.JSON_SCHEMA, "[" * 70),
+    ):
+        assert fields_of(replace(turn, guide=Guide(kind, text))) == any_form
+    assert fields_of(replace(turn, tools=[], tool_choice=ToolChoice(), guide=Guide(GuideKind.REGEX, "a"))) == []
+
+
+def test_a_form_and_the_tools_beside_it_must_fit_into_a_guide() -> None:
+    """All tools count, for any of them may be called; a form that a forced call takes the place of does not."""
+    turn = replace(TURN, tools=[Tool("small", parameters="{" + " " * 50 + "}")], guide=Guide(GuideKind.JSON_SCHEMA, "{" + " " * 50 + "}"))
+    assert fields_of(turn) == ["tools"]
+    assert fields_of(replace(turn, guide=Guide(GuideKind.JSON))) == []
+    assert fields_of(replace(turn, tool_choice=ToolChoice(ToolMode.REQUIRED))) == []
 
 
 def test_what_must_be_called_must_fit_into_a_guide() -> None:

@@ -93,7 +93,8 @@ const (
 	ToolMode_TOOL_MODE_AUTO ToolMode = 1
 	// It calls none, and is not told of them.
 	ToolMode_TOOL_MODE_NONE ToolMode = 2
-	// It makes one call, of any of the tools, and says nothing else. The arguments conform to the tool's schema.
+	// It makes one call, of any of the tools, and says nothing else. The arguments conform to the tool's schema. The call is told when it is
+	// whole: an answer that ends before that, at its length, is empty.
 	ToolMode_TOOL_MODE_REQUIRED ToolMode = 3
 )
 
@@ -616,7 +617,8 @@ type TurnSpec struct {
 	Stop []string `protobuf:"bytes,5,rep,name=stop,proto3" json:"stop,omitempty"`
 	// Tools the model may call. At most 128 tools of 256 KiB in all.
 	Tools []*Tool `protobuf:"bytes,6,rep,name=tools,proto3" json:"tools,omitempty"`
-	// The form the answer must have. Unset: free text. Not together with tools, unless `tool_choice` is none.
+	// The form the answer must have. Unset: free text. Where the model may call tools, the answer is one call or has this form, which must be
+	// JSON then; arguments conform to the tool's schema. A forced call takes its place.
 	ResponseFormat *ResponseFormat `protobuf:"bytes,7,opt,name=response_format,json=responseFormat,proto3" json:"response_format,omitempty"`
 	// Whether to send the log probability of each token.
 	Logprobs bool `protobuf:"varint,8,opt,name=logprobs,proto3" json:"logprobs,omitempty"`

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from router.model import GuideKind, Message, Role, TurnRequest
+from router.model import Guide, GuideKind, Message, Role, TurnRequest
 from router.text.call_format import HERMES, LLAMA
 from router.text.tools import Offer, describe, guide_call, offer_tools
 from router.tools import Tool, ToolChoice, ToolMode
 from server.engine.base import Guide as EngineGuide
 from server.engine.base import GuideKind as EngineGuideKind
 from server.guides import compile_guide
+from tests.unit.server.guides.derivation import compile_rules, matches
 
 CITY = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
 LOOK, GO = Tool("look", "Looks.", CITY), Tool("go")
@@ -97,6 +98,35 @@ def test_a_schemas_references_go_with_it() -> None:
     assert schema["properties"]["next"] == {"$ref": "#/$defs/look"}
     assert schema["properties"]["at"] == {"anyOf": [{"$ref": "#/$defs/look/$defs/place"}]}
     assert "$id" not in schema
+
+
+FORM = json.dumps(
+    {
+        "$id": "x",
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/Größe"}},
+        "required": ["at"],
+        "$defs": {"Größe": {"enum": ["müde"]}},
+    }
+)
+
+
+def test_an_answer_may_be_a_call_or_have_a_form() -> None:
+    """Any offered tool's call, with its own arguments, or what the form allows, and nothing else; the form keeps its references."""
+    guide = guide_call(Offer((LOOK, GO)), HERMES, Guide(GuideKind.JSON_SCHEMA, FORM))
+    rules = compile_rules(EngineGuideKind.JSON_SCHEMA, guide.text)
+    for answer in ('{"at":"müde"}', '{"name":"look","arguments":{"city":"Oslo"}}', '{"name":"go","arguments":{}}'):
+        assert matches(rules, answer), answer
+    for answer in ('{"at":"wach"}', '{"name":"look","arguments":{}}', '{"name":"stay","arguments":{}}', "{}", "Hello"):
+        assert not matches(rules, answer), answer
+
+
+def test_an_answer_may_be_a_call_or_any_object() -> None:
+    """Where the form is any JSON object."""
+    rules = compile_rules(EngineGuideKind.JSON_SCHEMA, guide_call(Offer((GO,)), HERMES, Guide(GuideKind.JSON)).text)
+    assert matches(rules, '{"name":"go","arguments":{}}')
+    assert matches(rules, '{"a":[1]}')
+    assert not matches(rules, "[1]")
 
 
 def test_our_workers_compile_the_guide() -> None:

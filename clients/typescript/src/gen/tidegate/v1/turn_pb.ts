@@ -289,7 +289,8 @@ export type TurnSpec = Message$1<"tidegate.v1.TurnSpec"> & {
   tools: Tool[];
 
   /**
-   * The form the answer must have. Unset: free text. Not together with tools, unless `tool_choice` is none.
+   * The form the answer must have. Unset: free text. Where the model may call tools, the answer is one call or has this form, which must be
+   * JSON then; arguments conform to the tool's schema. A forced call takes its place.
    *
    * @generated from field: tidegate.v1.ResponseFormat response_format = 7;
    */
@@ -491,7 +492,8 @@ export enum ToolMode {
   NONE = 2,
 
   /**
-   * It makes one call, of any of the tools, and says nothing else. The arguments conform to the tool's schema.
+   * It makes one call, of any of the tools, and says nothing else. The arguments conform to the tool's schema. The call is told when it is
+   * whole: an answer that ends before that, at its length, is empty.
    *
    * @generated from enum value: TOOL_MODE_REQUIRED = 3;
    */

@@ -48,7 +48,7 @@ protos: install ## Generate the Python stubs from protos/
 sdks: protos sdk-ts sdk-go ## Generate the stubs of all SDKs from protos/
 
 .PHONY: test-sdks
-test-sdks: test-sdk-py test-sdk-ts test-sdk-go ## Every SDK against the table of tests/conformance; one whose toolchain is missing is skipped loudly
+test-sdks: test-sdk-py test-sdk-ts test-sdk-go ## Every SDK against the table of tests/conformance; one whose toolchain is missing is skipped loudly, and fails where CI is set
 
 .PHONY: test-sdk-py
 test-sdk-py: install
@@ -74,8 +74,8 @@ sdk-go: install
 test-sdk-go: sdk-go
 	$(if $(GO),clients/go/check $(GO) $(RACE),$(call skip,Go SDK,Go))
 
-# $(call skip,WHAT,TOOL): said loudly, not failed.
-skip = @echo "SKIPPED: $(1): there is no $(2) on this machine" >&2
+# $(call skip,WHAT,TOOL): said loudly, and failed where CI is set, since nobody reads it there.
+skip = @echo "NOT TESTED: $(1): there is no $(2) on this machine" >&2$(if $(CI),; exit 1)
 # $(call current,FOLDER,VERB): generated code is what is committed.
 current = { git diff --exit-code --stat -- $(1) || { echo "generated code is not current: commit what 'make $(2)' made" >&2; exit 1; }; }
 
@@ -99,6 +99,10 @@ test: lint check-protos ## All that a change needs, real Triton and model includ
 .PHONY: test-all
 test-all: lint check-protos ## The same and the slow remainder
 	$(PYTEST)
+
+.PHONY: test-busy
+test-busy: install ## The whole suite while something else keeps every core busy
+	$(BIN)/python -m tests.busy $(PYTEST)
 
 .PHONY: bench-engine
 bench-engine: install ## What the serving path leaves of the bare engine's throughput

@@ -1,4 +1,4 @@
-"""NVIDIA's aiperf against the HTTP door, as it is. Skipped where the package is not to be had."""
+"""NVIDIA's aiperf against the HTTP door, as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenAI's own client for Node against the HTTP door; node/suite.mjs is the suite. Skipped where Node or its package is not to be had."""
+"""OpenAI's own client for Node against the HTTP door; node/suite.mjs is the suite."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
-
 from tests.bench.tenants import make_key
 from tests.bench.whole import run_bench
 from tests.bench.worker import Worker
+from tests.missing import missing
 
 SOURCE = Path(__file__).parent / "node"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "tidegate/node"
@@ -29,7 +28,7 @@ async def run(*command: str, cwd: Path) -> tuple[int, str]:
 async def install() -> Path:
     """A folder with the suite and its locked package, made once for each lock."""
     if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("NOT TESTED: the Node client, because node or npm is missing")
+        missing("the Node client", "there is no node or npm on this machine")
     lock = hashlib.sha256((SOURCE / "package-lock.json").read_bytes()).hexdigest()[:16]
     folder = CACHE / lock
     if not (folder / "node_modules/openai").exists():
@@ -38,7 +37,7 @@ async def install() -> Path:
             shutil.copy(SOURCE / name, folder)
         code, output = await run("npm", "ci", "--no-audit", "--no-fund", cwd=folder)
         if code:
-            pytest.skip(f"NOT TESTED: the Node client, because npm could not install it: {output[-300:]}")
+            missing("the Node client", f"npm could not install it: {output[-300:]}")
     shutil.copy(SOURCE / "suite.mjs", folder)
     return folder
 

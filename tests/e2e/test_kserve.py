@@ -19,6 +19,7 @@ from tests.bench.kserve import STREAM, ids_of, stream, text_of, text_request, to
 from tests.bench.router import run_router
 from tests.bench.tenants import entries, make_key
 from tests.e2e.direct import generate_directly
+from tests.missing import missing
 
 QUESTION = "The capital of France is"
 TOKENS = 12
@@ -71,8 +72,8 @@ async def run_perf_analyzer(target: str, model: str, folder: Path, *options: str
     """Its exit code, after one window of twenty requests from four callers; `out.json` in the folder is what it saw."""
     try:
         binary, libraries = await asyncio.to_thread(install), link_cudart()
-    except WitnessMissing as missing:
-        pytest.skip(str(missing))
+    except WitnessMissing as error:
+        missing("perf_analyzer", str(error))
     (folder / "in.json").write_text(json.dumps({"data": [ASKED[model]]}))
     window = (
         "--concurrency-range 4 --measurement-mode count_windows --measurement-request-count 20 --stability-percentage 999 --max-trials 3"

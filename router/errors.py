@@ -167,7 +167,7 @@ def router_lost() -> RouterError:
 
 
 def stream_taken() -> CallerError:
-    """Another connection of the same caller has taken the stream up."""
+    """Another connection of the same caller has taken the stream up, or a newer attempt had."""
     return CallerError(Code.ABORTED, "STREAM_TAKEN", "another connection has resumed this stream")
 
 

@@ -18,7 +18,7 @@ from tidegate.v1.chat_service_pb2 import ConverseRequest, ConverseResponse, Setu
 
 from router.checks import check_sampling
 from router.config import Limits
-from router.errors import CallerError, TidegateError, describe_fault, draining, internal, protocol_violated, too_many_turns
+from router.errors import CallerError, TidegateError, describe_fault, draining, internal, protocol_violated, stream_taken, too_many_turns
 from router.model import Call, Failed, Message, Sink, TurnRequest
 from router.pipeline import Pipeline
 from router.transport.exchange.journal import Journal, Owner
@@ -36,7 +36,7 @@ log = logging.getLogger("tidegate.transport")
 class Retention:
     """What lets a stream be resumed: the id to ask for, who may, the seconds that it outlives a connection, and what was sent.
 
-    `journal` is its way to other routers, where there are any.
+    `journal` is its way to other routers, where there are any, and `attempt` the newest number that its caller gave an attempt to resume.
     """
 
     stream_id: str
@@ -44,6 +44,14 @@ class Retention:
     keep_s: float
     log: FrameLog
     journal: Journal | None = None
+    attempt: int = 0
+
+    def note_attempt(self, attempt: int) -> None:
+        """Its caller wants it, here or at another router; 0 is an attempt without a number. Raises CallerError STREAM_TAKEN when a newer
+        attempt came before."""
+        if 0 < attempt < self.attempt:
+            raise stream_taken()
+        self.attempt = max(attempt, self.attempt)
 
 
 class Session:

@@ -3,7 +3,8 @@
 A stream whose setup has `resume_for` is kept: its frames are logged under their numbers (frame_log.py), and when its connection goes, for
 whatever reason but a fault of the caller's own, its session with all running turns stays for that time. What it has to say meanwhile waits
 in its outbox, where texts are joined. A connection that asks for the stream gets what it has missed from the log and the rest from the
-outbox. It need not wait for the router to find the old connection dead: the newest connection has the stream, the other one is ended.
+outbox. It need not wait for the router to find the old connection dead: the newest connection has the stream, the other one is ended. The
+newest is the one with the highest number that the caller gave it, since one that was begun earlier may arrive later.
 
 The end of a connection says little. A lost one may look half-closed, and one that ended well on this side may have lost its last frames on
 the way. So a kept stream that has ended stays for its time too, and a connection that takes it up opens it again: whoever wants no more
@@ -113,11 +114,14 @@ class Streams:
         self._kept[session.retention.stream_id] = session
         self._detach(session, session.retention)
 
-    def dismiss(self, stream_id: str) -> Session | None:
+    def dismiss(self, stream_id: str, attempt: int = 0) -> Session | None:
         """See Table."""
-        session = self._kept.pop(stream_id, None)
-        if session is not None:
-            self._release(session)
+        session = self._kept.get(stream_id)
+        if session is None or session.retention is None:
+            return None
+        session.retention.note_attempt(attempt)
+        del self._kept[stream_id]
+        self._release(session)
         return session
 
     @property
@@ -183,13 +187,14 @@ class Streams:
             session.retention = None
 
     async def _take_up(self, connection: Connection, wanted: Resume) -> None:
-        if self._moves and wanted.stream_id not in self._kept:
+        while self._moves and wanted.stream_id not in self._kept:  # one that came may have gone on to yet another router
             if self._ending.is_set():
                 raise draining()
-            await self._moves.bring(wanted.stream_id, connection.owner)
+            await self._moves.bring(wanted.stream_id, connection.owner, wanted.attempt)
         session = self._kept.get(wanted.stream_id)
         if session is None or session.retention is None or session.retention.owner != connection.owner:
             raise stream_unknown()
+        session.retention.note_attempt(wanted.attempt)
         frames = session.retention.log.replay(wanted.after_sequence)
         self._release(session)
         del self._connections[connection.session]

@@ -38,7 +38,7 @@ class ResumingCaller:
         if self.ready is None:
             await self.send(ConverseRequest(setup=Setup(resume_for=seconds(self._resume_for_s))))
         else:
-            resume = Resume(stream_id=self.ready.stream_id, after_sequence=self.sequence)
+            resume = Resume(stream_id=self.ready.stream_id, after_sequence=self.sequence, attempt=self.connections)
             await self.send(ConverseRequest(setup=Setup(resume=resume)))
         for turn, start in self.starts.items():
             if not self._counts[turn]:

@@ -174,8 +174,8 @@ async def refusal_of(wire: Wire) -> tuple[grpc.StatusCode, str]:
     return error.code, error.reason
 
 
-async def ask_for_stream(dial: Dial, stream_id: str, arrived: int) -> Wire:
-    """A connection that has asked for a stream."""
+async def ask_for_stream(dial: Dial, stream_id: str, arrived: int, attempt: int = 0) -> Wire:
+    """A connection that has asked for a stream, in an attempt with this number."""
     wire = await dial()
-    await wire.send(ConverseRequest(setup=Setup(resume=Resume(stream_id=stream_id, after_sequence=arrived))))
+    await wire.send(ConverseRequest(setup=Setup(resume=Resume(stream_id=stream_id, after_sequence=arrived, attempt=attempt))))
     return wire

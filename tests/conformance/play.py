@@ -26,6 +26,8 @@ from tests.conformance.table import Case
 _MARKER = re.compile(r"\[run (\d+)\] ")
 _CONTROL_IDS = 3
 """The test model's control tokens have the ids below."""
+_LATE_S = 20.0
+"""Longest wait for a late attempt's end, which `/end` misses then."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Run:
     left_at: float | None = None
     """When the caller last said that it leaves its turn."""
     cancelled_at: list[float] = field(default_factory=list)
+    late: str | None = None
+    """With which reason the router refused the attempt to resume that was late."""
 
     @property
     def marker(self) -> str:
@@ -84,7 +88,7 @@ class Runs:
         with self._lock:
             run.calls += 1
             steps = run.case["worker"][min(run.calls, len(run.case["worker"])) - 1]
-        return (item for step in steps for item in _items(step, _MARKER.split(text)[-1]))
+        return (item for step in steps for item in _items(step, _MARKER.split(text)[-1], run))
 
     def _text(self, request: Request) -> str:
         """The prompt up to the end of the user's last message, without control tokens in it."""
@@ -128,7 +132,7 @@ class PlayingEngine(ScriptedEngine):
             self._by_number[number].cancelled_at.append(time.monotonic())
 
 
-def _items(step: Any, said: str) -> Iterator[Item]:
+def _items(step: Any, said: str, run: Run) -> Iterator[Item]:
     """A step of the table as what workers play; `said` is the caller's text."""
     match step:
         case str():
@@ -141,6 +145,10 @@ def _items(step: Any, said: str) -> Iterator[Item]:
             yield from said
         case {"wait": seconds}:
             yield Wait(seconds)
+        case {"until": "late"}:
+            deadline = time.monotonic() + _LATE_S
+            while run.late is None and time.monotonic() < deadline:
+                yield Wait(0.01)
         case {"end": finish}:
             yield End(Finish[finish], step.get("error"))
         case {"call": call}:

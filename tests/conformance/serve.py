@@ -15,11 +15,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tidegate.v1.chat_service_pb2 import ConverseRequest
+
 from router.errors import draining, resume_unavailable
 from router.text.tokenizer import Tokenizer
 from tests.bench.router import Router, run_router
 from tests.bench.tracing import Spans
 from tests.bench.waiting import until
+from tests.conformance.delaying import arrive_late, run_delaying
 from tests.conformance.http import Json, serve_json
 from tests.conformance.play import PlayingWorker, Run, Runs
 from tests.conformance.proxy import Proxy
@@ -48,6 +51,8 @@ class Harness:
         self._workers_up = True
         self._router: tuple[Router, AsyncExitStack] | None = None
         self._refusing: dict[str, str] = {}
+        self._delaying = ""
+        self._late: Run | None = None
 
     async def start(self) -> None:
         """Starts all."""
@@ -57,6 +62,7 @@ class Harness:
         await self._replace_router()
         for error in (draining(), resume_unavailable()):
             self._refusing[error.reason] = await self._stack.enter_async_context(run_refusing(error, self._lead_to_router))
+        self._delaying = await self._stack.enter_async_context(run_delaying(self._delay))
         await self.proxy.open()
         self._stack.callback(self.proxy.close)
 
@@ -82,6 +88,10 @@ class Harness:
             case "refuse":
                 self.proxy.upstream = self._refusing[asked["reason"]]
                 self.proxy.cut()
+            case "delay":
+                self._late = self.runs.find(asked["marker"])
+                self.proxy.upstream = self._delaying
+                self.proxy.cut()
         return {}
 
     async def end(self, asked: Json) -> Json:
@@ -92,14 +102,14 @@ class Harness:
         return {"faults": list(self._faults(run)), "calls": run.calls, "cancelled": len(run.cancelled_at), "cancelled_after_s": _lag(run)}
 
     def _faults(self, run: Run) -> Any:
-        seen = {"calls": run.calls, "cancelled": len(run.cancelled_at), "traced": self._is_traced(run)}
+        seen = {"calls": run.calls, "cancelled": len(run.cancelled_at), "traced": self._is_traced(run), "late": run.late}
         for name, wanted in run.case["worker_sees"].items():
             match name:
                 case "calls_at_most" if run.calls > wanted:
                     yield f"calls: {run.calls}, more than {wanted}"
                 case "cancelled_within_s" if (_lag(run) or 0.0) > wanted:
                     yield f"cancelled: {_lag(run)} s after the caller left, not within {wanted} s"
-                case "calls" | "cancelled" | "traced" if seen[name] != wanted:
+                case "calls" | "cancelled" | "traced" | "late" if seen[name] != wanted:
                     yield f"{name}: {seen[name]}, not {wanted}"
         if any(worker.engine.has_work() for worker in self.workers):
             yield "a generation runs on"
@@ -109,6 +119,10 @@ class Harness:
     def _count_kept(self) -> int:
         """Streams that the router keeps for callers who are not there."""
         return 0 if self._router is None else int(self._router[0].app.registry.get_sample_value("tidegate_detached_streams") or 0)
+
+    def _count_resumed(self) -> int:
+        """Streams that the router has had taken up."""
+        return 0 if self._router is None else int(self._router[0].app.registry.get_sample_value("tidegate_resumed_streams_total") or 0)
 
     def _is_traced(self, run: Run) -> bool:
         spans = (span for spans in self._spans for span in spans.turns)
@@ -164,6 +178,19 @@ class Harness:
         """New connections go there."""
         assert self._router is not None
         self.proxy.upstream = self._router[0].target
+
+    def _delay(self, request: ConverseRequest) -> None:
+        """An attempt to resume is late: its connection breaks, and it comes when a newer one has the stream."""
+        assert self._late is not None
+        self._lead_to_router()
+        self.proxy.cut()
+        self._start(self._come_late(self._late, request))
+
+    async def _come_late(self, run: Run, request: ConverseRequest) -> None:
+        before = self._count_resumed()
+        await until(lambda: self._count_resumed() > before, within_s=SETTLE_S)
+        assert self._router is not None
+        run.late = await arrive_late(self._router[0].target, request)
 
     async def _settle(self) -> None:
         """What the run before has set going is over, and what it has taken down is up."""

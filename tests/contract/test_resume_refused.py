@@ -62,6 +62,31 @@ async def test_the_newest_connection_has_the_stream(chatml: Path, face: Face) ->
 
 
 @on_both_faces
+async def test_an_older_attempt_that_arrives_late_does_not_have_the_stream(chatml: Path, face: Face) -> None:
+    """The newer one keeps it, and one without a number has it as the latest to arrive."""
+    worker = Worker(chatml, lambda _: ["a"] * 2000)
+    async with run_bench(chatml, worker, **KEEP) as router, face.at(router) as dial:
+        caller = ResumingCaller(5)
+        await caller.connect(dial)
+        await caller.start(ENDLESS)
+        await caller.read()
+        await caller.connect(dial)
+        while len(caller.texts[1]) < 100:
+            await caller.read()
+        assert caller.ready is not None
+        stream_id, arrived = caller.ready.stream_id, caller.sequence
+        for late in (1, caller.connections - 1):
+            wire = await ask_for_stream(dial, stream_id, arrived, late)
+            assert await refusal_of(wire) == (grpc.StatusCode.ABORTED, "STREAM_TAKEN")
+        while len(caller.texts[1]) < 200:
+            await caller.read()
+        unnumbered = await ask_for_stream(dial, stream_id, caller.sequence)
+        assert await refusal_of(caller.wire) == (grpc.StatusCode.ABORTED, "STREAM_TAKEN")
+        assert await unnumbered.receive() is not None
+        unnumbered.cut()
+
+
+@on_both_faces
 async def test_nobody_else_resumes_a_stream(chatml: Path, face: Face) -> None:
     """Another user that knows the id hears what it would of an unknown one, and the stream goes on; another key of the same user may."""
     worker = Worker(chatml, lambda _: ["a"] * 2000)

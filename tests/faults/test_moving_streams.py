@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import grpc
 import pytest
@@ -25,7 +26,7 @@ from tests.bench.router import Router
 from tests.bench.tenants import bearer, make_key
 from tests.bench.waiting import until
 from tests.bench.whole import ask, is_idle
-from tests.bench.wires import GRPC, Face, dialling_grpc, end_of, on_both_faces
+from tests.bench.wires import GRPC, Face, ask_for_stream, dialling_grpc, end_of, on_both_faces, refusal_of
 from tests.bench.worker import Item, Stall, Wait, Worker
 from tests.unit.router.quota.redis_server import RedisServer
 
@@ -64,6 +65,28 @@ async def test_a_stream_survives_cuts_and_moves(chatml: Path, face: Face) -> Non
         await until(lambda: is_idle(one, worker) and is_idle(two))
         assert worker.calls == len(caller.starts)
     assert digests(caller) == {digest("".join(ANSWER))}
+
+
+@on_both_faces
+async def test_the_newest_attempt_has_the_stream_at_whatever_router(chatml: Path, face: Face) -> None:
+    """Attempts arrive at two routers at once and in any order: each is refused or loses the stream again, but the newest."""
+    worker = Worker(chatml, [*PIECES, Wait(1000)])
+    async with pair(chatml, worker, resume=KEEP) as (one, two, _), face.at(one) as first, face.at(two) as second:
+        caller, order = ResumingCaller(5), Random(11)
+        await caller.connect(first)
+        await caller.start(ENDLESS)
+        while caller.texts[1] != "".join(PIECES):
+            await caller.read()
+        assert caller.ready is not None
+        for newest in range(10, 100, 10):
+            numbers = order.sample(range(newest - 8, newest + 1), 9)
+            asked = [ask_for_stream(order.choice((first, second)), caller.ready.stream_id, caller.sequence, number) for number in numbers]
+            wires = dict(zip(numbers, await asyncio.gather(*asked), strict=True))
+            winner = wires.pop(newest)
+            ends = await asyncio.gather(*map(refusal_of, wires.values()))
+            assert set(ends) == {(grpc.StatusCode.ABORTED, "STREAM_TAKEN")}
+            assert await winner.receive() is not None
+        caller.cut()
 
 
 @asynccontextmanager

@@ -54,7 +54,8 @@ func (s *stream) opening() *tidegatev1.Setup {
 func (s *stream) resumption() *tidegatev1.Setup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &tidegatev1.Setup{Resume: &tidegatev1.Resume{StreamId: s.id, AfterSequence: s.sequence}}
+	s.attempts++ // an attempt that is late on its way must not take the stream from a newer one
+	return &tidegatev1.Setup{Resume: &tidegatev1.Resume{StreamId: s.id, AfterSequence: s.sequence, Attempt: s.attempts}}
 }
 
 // begin sends what the router must know first, before anybody else can send.

@@ -30,6 +30,7 @@ type stream struct {
 	last      uint32 // number of the latest turn
 	id        string // empty before the stream is ready
 	sequence  uint64 // of the latest frame
+	attempts  uint32 // to resume it, so far
 	resumeFor time.Duration
 	loss      *Error      // nil while all is well
 	tries     int         // to resume it, that have failed since

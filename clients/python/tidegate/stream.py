@@ -1,7 +1,8 @@
 """One Converse stream, which may outlive the connection that it began on.
 
 Frames are numbered. When a connection breaks and the router keeps the stream for resumption, a new RPC names the stream and the last frame
-that arrived, and the router sends what came after; a frame that arrives twice is dropped. What was said to the router may have been lost
+that arrived, and the router sends what came after; a frame that arrives twice is dropped. The attempts are numbered, so that one that is
+late on its way does not take the stream from a newer one. What was said to the router may have been lost
 too: after a break, starts of turns of which nothing was heard, and cancels, are said again, and the router ignores those that it knows.
 
 Nothing here waits for the network but the stream's own task, so a turn can be cancelled from anywhere.
@@ -50,6 +51,7 @@ class Stream:
         self._arrived = 0
         self._resume_for_s = 0.0
         self._outlives_rpc = setup.HasField("resume_for")  # until `ready` tells
+        self._resumptions = 0
         self._lost_at: float | None = None
         self._failures = 0
         self._closing = False
@@ -102,7 +104,9 @@ class Stream:
             while self._may_resume(error):
                 await asyncio.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
                 self._failures += 1
-                error = await self._serve(Setup(resume=Resume(stream_id=self._stream_id, after_sequence=self._arrived)))
+                self._resumptions += 1
+                wanted = Resume(stream_id=self._stream_id, after_sequence=self._arrived, attempt=self._resumptions)
+                error = await self._serve(Setup(resume=wanted))
             self._error = error
         except Exception as fault:  # of the caller's token function, say: its turns raise it
             self._error = fault

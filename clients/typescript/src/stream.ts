@@ -52,6 +52,7 @@ export class Stream {
   #ready: Ready | undefined;
   #lastFrame = 0n;
   #breaks = 0;
+  #resumptions = 0;
   #giveUp: NodeJS.Timeout | undefined;
   #goingAway = false;
   #closing = false;
@@ -114,7 +115,9 @@ export class Stream {
   }
 
   #setup(): MessageInitShape<typeof SetupSchema> {
-    return this.#ready ? { resume: { streamId: this.#ready.streamId, afterSequence: this.#lastFrame } } : this.#opening.setup;
+    if (!this.#ready) return this.#opening.setup;
+    const attempt = ++this.#resumptions; // one that is late on its way must not take the stream from a newer one
+    return { resume: { streamId: this.#ready.streamId, afterSequence: this.#lastFrame, attempt } };
   }
 
   #take(call: Call, frame: ConverseResponse): void {

@@ -12,6 +12,9 @@ stream (moves.py):
 - Its home is gone. The stream is claimed in Redis, and what the log holds is all there is: its open turns fail as ROUTER_LOST. A home that
   was only cut off finds with its next write that the stream has moved, and ends what it has of it.
 
+Attempts of the caller to resume the stream are numbered, and the number travels with the stream: a home that knows a newer attempt gives it
+to no older one.
+
 Turns that wait for tool results do not move: to go on with one takes its prompt, and prompts do not leave their router. Their results
 fail as TURN_FORGOTTEN, as do those of turns that were pushed out of a stream's memory; the caller has all that it takes to ask anew.
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from tidegate.v1.chat_service_pb2 import Setup
 from tidegate.v1.event_pb2 import Ready
 
-from router.errors import TidegateError, describe_fault, resume_unavailable, router_lost
+from router.errors import CallerError, TidegateError, describe_fault, resume_unavailable, router_lost
 from router.model import Failed
 from router.transport.exchange.elsewhere import Elsewhere
 from router.transport.exchange.journal import About, Journal, Owner
 from router.transport.exchange.journals import AWAY, end_tasks
 from router.transport.exchange.progress import Progress
 from router.transport.exchange.redis import RedisExchange
+from router.transport.exchange.rest import TAKEN, UNKNOWN
 from router.transport.frame_log import FrameLog
 from router.transport.session import Retention, Session
 
@@ -39,8 +41,11 @@ class Table(Protocol):
     def admit(self, session: Session) -> None:
         """A stream has arrived, and waits for its caller."""
 
-    def dismiss(self, stream_id: str) -> Session | None:
-        """Takes a stream out, and ends the connection that has it. None when there is no such stream."""
+    def dismiss(self, stream_id: str, attempt: int = 0) -> Session | None:
+        """Takes a stream out, for this attempt of its caller to resume it, and ends the connection that has it.
+
+        None when there is no such stream. Raises CallerError STREAM_TAKEN when a newer attempt came before.
+        """
 
 
 class Moves:
@@ -75,21 +80,22 @@ class Moves:
         if session.retention is not None and session.retention.journal is not None:
             self._exchange.close(session.retention.journal)
 
-    async def bring(self, stream_id: str, owner: Owner) -> None:
-        """Has a stream arrive. Raises CallerError STREAM_UNKNOWN and RouterError RESUME_UNAVAILABLE."""
+    async def bring(self, stream_id: str, owner: Owner, attempt: int) -> None:
+        """Has a stream arrive. Raises CallerError STREAM_UNKNOWN and STREAM_TAKEN, and RouterError RESUME_UNAVAILABLE."""
         arriving = self._arriving.get((stream_id, owner))
-        if arriving is None:
-            arriving = self._arriving[stream_id, owner] = self._spawn(self._arrive(stream_id, owner))
+        if is_first := arriving is None:
+            arriving = self._arriving[stream_id, owner] = self._spawn(self._arrive(stream_id, owner, attempt))
             arriving.add_done_callback(lambda _: self._arriving.pop((stream_id, owner)))
         await asyncio.wait({arriving}, timeout=_WAIT_S)
         if not arriving.done():
             raise resume_unavailable()
-        await arriving
+        with nullcontext() if is_first else suppress(CallerError):  # what an older attempt is refused this one may get
+            await arriving
 
-    def release(self, stream_id: str, router: str, key: str) -> None:
+    def release(self, stream_id: str, router: str, key: str, attempt: int) -> None:
         """See Home."""
         if key not in self._leaving:
-            self._spawn(self._leave(stream_id, router, key))
+            self._spawn(self._leave(stream_id, router, key, attempt))
 
     def cancel(self, key: str, turn: int) -> None:
         """See Home."""
@@ -113,12 +119,12 @@ class Moves:
         """Gives up what has not ended."""
         await end_tasks(self.tasks)
 
-    async def _arrive(self, stream_id: str, owner: Owner) -> None:
-        arrival = await self._exchange.fetch(stream_id, owner)
+    async def _arrive(self, stream_id: str, owner: Owner, attempt: int) -> None:
+        arrival = await self._exchange.fetch(stream_id, owner, attempt)
         about, progress = arrival.about, arrival.progress
         frames = FrameLog(self._max_bytes, last=arrival.last, frames=arrival.frames)
-        retention = Retention(stream_id, owner, about.keep_s, frames)
-        retention.journal = self._exchange.go_on(about, frames, progress)
+        journal = self._exchange.go_on(about, frames, progress)
+        retention = Retention(stream_id, owner, about.keep_s, frames, journal, attempt)
         session = self._table.make_session(about.request_id)
         session.restore(Setup.FromString(about.setup), Ready.FromString(about.ready), retention, progress)
         if arrival.rest is None:
@@ -131,12 +137,16 @@ class Moves:
             self._spawn(elsewhere.follow())
         self._table.admit(session)
 
-    async def _leave(self, stream_id: str, router: str, key: str) -> None:
+    async def _leave(self, stream_id: str, router: str, key: str, attempt: int) -> None:
         if arriving := {task for (arriving, _), task in self._arriving.items() if arriving == stream_id}:
             await asyncio.wait(arriving)
-        session = self._table.dismiss(stream_id)
+        try:
+            session = self._table.dismiss(stream_id, attempt)
+        except CallerError:
+            await _persist(partial(self._exchange.deny, key, TAKEN))
+            return
         if session is None:
-            await _persist(partial(self._exchange.deny, key))
+            await _persist(partial(self._exchange.deny, key, UNKNOWN))
             return
         assert session.retention is not None, "it is kept"
         assert session.retention.journal is not None, "it was published"

@@ -56,8 +56,8 @@ class Arrival:
 class Home(Protocol):
     """What has the streams of this router."""
 
-    def release(self, stream_id: str, router: str, key: str) -> None:
-        """Another router wants a stream; under `key` it waits for an answer and the rest."""
+    def release(self, stream_id: str, router: str, key: str, attempt: int) -> None:
+        """Another router wants a stream, for this attempt of the caller to resume it; under `key` it waits for an answer and the rest."""
 
     def cancel(self, key: str, turn: int) -> None:
         """A turn whose rest is told under `key` is to be cancelled; 0 is all of them."""
@@ -121,16 +121,19 @@ class RedisExchange:
         journal.is_over = True
         self._journals.touch(journal)
 
-    async def fetch(self, stream_id: str, owner: Owner) -> Arrival:
+    async def fetch(self, stream_id: str, owner: Owner, attempt: int) -> Arrival:
         """Makes this router the stream's home, which takes as long as its old home needs to answer or to be found dead.
 
-        Raises CallerError STREAM_UNKNOWN and RouterError RESUME_UNAVAILABLE.
+        Raises CallerError STREAM_UNKNOWN, or STREAM_TAKEN when that one knows a newer attempt, and RouterError RESUME_UNAVAILABLE.
         """
         while True:
             try:
                 home = await self._find(stream_id, owner)
                 is_there = await self._presence.is_there(home)
-                arrival = None if home == self.router else await (self._ask if is_there else self._claim)(home, stream_id)
+                if home == self.router:
+                    arrival = None
+                else:
+                    arrival = await (self._ask(home, stream_id, attempt) if is_there else self._claim(home, stream_id))
             except AWAY:
                 raise resume_unavailable() from None
             if arrival is not None:
@@ -149,9 +152,9 @@ class RedisExchange:
             self._presence.watch(router, key, partial(self.home.cancel, key, 0))
         return is_given
 
-    async def deny(self, key: str) -> None:
-        """Answers who asks for a stream that is not at home here. Raises RedisError."""
-        await self._tell(key, "0-1", answer=UNKNOWN)
+    async def deny(self, key: str, answer: bytes) -> None:
+        """Answers who asks for a stream that it does not get: UNKNOWN, or TAKEN by a newer attempt. Raises RedisError."""
+        await self._tell(key, "0-1", answer=answer)
 
     async def pass_on(self, router: str, key: str, number: int, frame: bytes) -> None:
         """Tells the rest's next frame, with numbers from 1; an empty one is the end. Raises RedisError, and may be called again then."""
@@ -183,15 +186,16 @@ class RedisExchange:
         reply = await self._move.run(self._redis, self._keys(stream_id)[:1], home, self.router, secrets.token_hex(8))
         return await self._load(stream_id, None) if reply == b"ok" else None
 
-    async def _ask(self, home: str, stream_id: str) -> Arrival | None:
+    async def _ask(self, home: str, stream_id: str, attempt: int) -> Arrival | None:
         rest = Rest(home, f"{self._prefix}rest:{secrets.token_hex(8)}")
         self._presence.watch(home, rest.key, rest.lose)
+        wish: dict[str, str | int] = {"op": "release", "stream": stream_id, "router": self.router, "key": rest.key, "attempt": attempt}
         released = False
         try:
             await self._mailbox.open(rest.key, rest.read)
             while not rest.released.done():
                 with suppress(*AWAY):  # it may have got through all the same
-                    await self._mailbox.send(self._presence.inbox(home), op="release", stream=stream_id, router=self.router, key=rest.key)
+                    await self._mailbox.send(self._presence.inbox(home), **wish)
                 await asyncio.wait({rest.released}, timeout=self._lease_s)
             released = rest.released.result()
             return await self._load(stream_id, rest) if released else None
@@ -218,7 +222,7 @@ class RedisExchange:
         fields = {name.decode(): value.decode() for name, value in message.items()}
         match fields["op"]:
             case "release":
-                self.home.release(fields["stream"], fields["router"], fields["key"])
+                self.home.release(fields["stream"], fields["router"], fields["key"], int(fields.get("attempt", 0)))  # older ones send none
             case "cancel":
                 self.home.cancel(fields["key"], int(fields["turn"]))
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from router.errors import stream_taken
+
 RELEASED = b"released"
 UNKNOWN = b"unknown"
+TAKEN = b"taken"
 
 
 class Rest:
-    """`home` is the router that runs the turns, `key` where it tells of them. `released` is whether it gave the stream away.
+    """`home` is the router that runs the turns, `key` where it tells of them. `released` is whether it gave the stream away; CallerError
+    STREAM_TAKEN when a newer attempt of the caller has it.
 
     Frames end with None: nothing more comes, since all is told or the router is gone.
     """
@@ -26,7 +30,11 @@ class Rest:
         answer = entry.get(b"answer")
         if answer is None:
             self.frames.put_nowait(entry[b"f"] or None)
-        elif not self.released.done():
+        elif self.released.done():
+            return
+        elif answer == TAKEN:
+            self.released.set_exception(stream_taken())
+        else:
             self.released.set_result(answer == RELEASED)
 
     def lose(self) -> None:

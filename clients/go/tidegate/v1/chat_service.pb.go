@@ -248,6 +248,9 @@ type Resume struct {
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// `ConverseResponse.sequence` of the last frame that arrived; 0 for none. What came after it is sent again, without gap or repetition.
 	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
+	// The caller's number for this attempt: above zero, and above that of every earlier attempt to resume the stream. One that arrives behind
+	// a newer one is refused with STREAM_TAKEN. 0: the attempt has no number, and has the stream if it is the latest to arrive.
+	Attempt       uint32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,6 +295,13 @@ func (x *Resume) GetStreamId() string {
 func (x *Resume) GetAfterSequence() uint64 {
 	if x != nil {
 		return x.AfterSequence
+	}
+	return 0
+}
+
+func (x *Resume) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
 	}
 	return 0
 }
@@ -984,10 +994,11 @@ const file_tidegate_v1_chat_service_proto_rawDesc = "" +
 	"\bsampling\x18\x02 \x01(\v2\x15.tidegate.v1.SamplingR\bsampling\x128\n" +
 	"\n" +
 	"resume_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tresumeFor\x12+\n" +
-	"\x06resume\x18\x04 \x01(\v2\x13.tidegate.v1.ResumeR\x06resume\"L\n" +
+	"\x06resume\x18\x04 \x01(\v2\x13.tidegate.v1.ResumeR\x06resume\"f\n" +
 	"\x06Resume\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"J\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\"J\n" +
 	"\tStartTurn\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\rR\x04turn\x12)\n" +
 	"\x04spec\x18\x02 \x01(\v2\x15.tidegate.v1.TurnSpecR\x04spec\" \n" +

@@ -59,7 +59,7 @@ type ChatServiceClient interface {
 	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN), or the stream to resume is: it was another caller's, or has expired
 	//     (STREAM_UNKNOWN).
 	//   - OUT_OF_RANGE: frames after `resume.after_sequence` are held no more (RESUME_GAP).
-	//   - ABORTED: another connection has resumed the stream (STREAM_TAKEN).
+	//   - ABORTED: another connection has resumed the stream, or a newer attempt had when this one arrived (STREAM_TAKEN).
 	//   - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
 	//   - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
 	//   - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.
@@ -183,7 +183,7 @@ type ChatServiceServer interface {
 	//   - NOT_FOUND: `setup.model` is unknown (MODEL_UNKNOWN), or the stream to resume is: it was another caller's, or has expired
 	//     (STREAM_UNKNOWN).
 	//   - OUT_OF_RANGE: frames after `resume.after_sequence` are held no more (RESUME_GAP).
-	//   - ABORTED: another connection has resumed the stream (STREAM_TAKEN).
+	//   - ABORTED: another connection has resumed the stream, or a newer attempt had when this one arrived (STREAM_TAKEN).
 	//   - RESOURCE_EXHAUSTED: the caller does not read its events (READER_TOO_SLOW).
 	//   - UNAVAILABLE: the router is draining (DRAINING), or credentials cannot be checked now (IDENTITY_UNKNOWN).
 	//   - INTERNAL: a fault of the router (INTERNAL), with a request id to quote.

@@ -27,7 +27,7 @@ from tidegate.v1 import event_pb2 as tidegate_dot_v1_dot_event__pb2
 from tidegate.v1 import turn_pb2 as tidegate_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etidegate/v1/chat_service.proto\x12\x0btidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17tidegate/v1/event.proto\x1a\x16tidegate/v1/turn.proto\"\xec\x01\n\x0f\x43onverseRequest\x12#\n\x05setup\x18\x01 \x01(\x0b\x32\x12.tidegate.v1.SetupH\x00\x12\'\n\x05start\x18\x02 \x01(\x0b\x32\x16.tidegate.v1.StartTurnH\x00\x12)\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x17.tidegate.v1.CancelTurnH\x00\x12\x30\n\x0ctool_results\x18\x04 \x01(\x0b\x32\x18.tidegate.v1.ToolResultsH\x00\x12#\n\x05leave\x18\x05 \x01(\x0b\x32\x12.tidegate.v1.LeaveH\x00\x42\t\n\x07message\"\x93\x01\n\x05Setup\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x08sampling\x18\x02 \x01(\x0b\x32\x15.tidegate.v1.Sampling\x12-\n\nresume_for\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x06resume\x18\x04 \x01(\x0b\x32\x13.tidegate.v1.Resume\"3\n\x06Resume\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\">\n\tStartTurn\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12#\n\x04spec\x18\x02 \x01(\x0b\x32\x15.tidegate.v1.TurnSpec\"\x1a\n\nCancelTurn\x12\x0c\n\x04turn\x18\x01 \x01(\r\"E\n\x0bToolResults\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12(\n\x07results\x18\x02 \x03(\x0b\x32\x17.tidegate.v1.ToolResult\".\n\nToolResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x07\n\x05Leave\"H\n\x10\x43onverseResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.tidegate.v1.Event\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"6\n\x0f\x43ompleteRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.tidegate.v1.TurnSpec\"\x9d\x02\n\x10\x43ompleteResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x30\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x19.tidegate.v1.FinishReason\x12!\n\x05usage\x18\x03 \x01(\x0b\x32\x12.tidegate.v1.Usage\x12%\n\x07started\x18\x04 \x01(\x0b\x32\x14.tidegate.v1.Started\x12+\n\x08logprobs\x18\x05 \x03(\x0b\x32\x19.tidegate.v1.TokenLogprob\x12)\n\ntool_calls\x18\x06 \x03(\x0b\x32\x15.tidegate.v1.ToolCall\x12\'\n\x08\x64\x65graded\x18\x07 \x01(\x0b\x32\x15.tidegate.v1.Degraded\"4\n\rStreamRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.tidegate.v1.TurnSpec\"4\n\x0eStreamResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.tidegate.v1.Event\"\x9b\x01\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x08messages\x18\x02 \x03(\x0b\x32\x14.tidegate.v1.Message\x12 \n\x05tools\x18\x03 \x03(\x0b\x32\x11.tidegate.v1.Tool\x12,\n\x0btool_choice\x18\x04 \x01(\x0b\x32\x17.tidegate.v1.ToolChoice\"D\n\x13\x43ountTokensResponse\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\r2\xba\x02\n\x0b\x43hatService\x12K\n\x08\x43onverse\x12\x1c.tidegate.v1.ConverseRequest\x1a\x1d.tidegate.v1.ConverseResponse(\x01\x30\x01\x12G\n\x08\x43omplete\x12\x1c.tidegate.v1.CompleteRequest\x1a\x1d.tidegate.v1.CompleteResponse\x12\x43\n\x06Stream\x12\x1a.tidegate.v1.StreamRequest\x1a\x1b.tidegate.v1.StreamResponse0\x01\x12P\n\x0b\x43ountTokens\x12\x1f.tidegate.v1.CountTokensRequest\x1a .tidegate.v1.CountTokensResponseB?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etidegate/v1/chat_service.proto\x12\x0btidegate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17tidegate/v1/event.proto\x1a\x16tidegate/v1/turn.proto\"\xec\x01\n\x0f\x43onverseRequest\x12#\n\x05setup\x18\x01 \x01(\x0b\x32\x12.tidegate.v1.SetupH\x00\x12\'\n\x05start\x18\x02 \x01(\x0b\x32\x16.tidegate.v1.StartTurnH\x00\x12)\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x17.tidegate.v1.CancelTurnH\x00\x12\x30\n\x0ctool_results\x18\x04 \x01(\x0b\x32\x18.tidegate.v1.ToolResultsH\x00\x12#\n\x05leave\x18\x05 \x01(\x0b\x32\x12.tidegate.v1.LeaveH\x00\x42\t\n\x07message\"\x93\x01\n\x05Setup\x12\r\n\x05model\x18\x01 \x01(\t\x12\'\n\x08sampling\x18\x02 \x01(\x0b\x32\x15.tidegate.v1.Sampling\x12-\n\nresume_for\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x06resume\x18\x04 \x01(\x0b\x32\x13.tidegate.v1.Resume\"D\n\x06Resume\x12\x11\n\tstream_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\">\n\tStartTurn\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12#\n\x04spec\x18\x02 \x01(\x0b\x32\x15.tidegate.v1.TurnSpec\"\x1a\n\nCancelTurn\x12\x0c\n\x04turn\x18\x01 \x01(\r\"E\n\x0bToolResults\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12(\n\x07results\x18\x02 \x03(\x0b\x32\x17.tidegate.v1.ToolResult\".\n\nToolResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x07\n\x05Leave\"H\n\x10\x43onverseResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.tidegate.v1.Event\x12\x10\n\x08sequence\x18\x02 \x01(\x04\"6\n\x0f\x43ompleteRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.tidegate.v1.TurnSpec\"\x9d\x02\n\x10\x43ompleteResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x30\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x19.tidegate.v1.FinishReason\x12!\n\x05usage\x18\x03 \x01(\x0b\x32\x12.tidegate.v1.Usage\x12%\n\x07started\x18\x04 \x01(\x0b\x32\x14.tidegate.v1.Started\x12+\n\x08logprobs\x18\x05 \x03(\x0b\x32\x19.tidegate.v1.TokenLogprob\x12)\n\ntool_calls\x18\x06 \x03(\x0b\x32\x15.tidegate.v1.ToolCall\x12\'\n\x08\x64\x65graded\x18\x07 \x01(\x0b\x32\x15.tidegate.v1.Degraded\"4\n\rStreamRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.tidegate.v1.TurnSpec\"4\n\x0eStreamResponse\x12\"\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x12.tidegate.v1.Event\"\x9b\x01\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12&\n\x08messages\x18\x02 \x03(\x0b\x32\x14.tidegate.v1.Message\x12 \n\x05tools\x18\x03 \x03(\x0b\x32\x11.tidegate.v1.Tool\x12,\n\x0btool_choice\x18\x04 \x01(\x0b\x32\x17.tidegate.v1.ToolChoice\"D\n\x13\x43ountTokensResponse\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\r2\xba\x02\n\x0b\x43hatService\x12K\n\x08\x43onverse\x12\x1c.tidegate.v1.ConverseRequest\x1a\x1d.tidegate.v1.ConverseResponse(\x01\x30\x01\x12G\n\x08\x43omplete\x12\x1c.tidegate.v1.CompleteRequest\x1a\x1d.tidegate.v1.CompleteResponse\x12\x43\n\x06Stream\x12\x1a.tidegate.v1.StreamRequest\x1a\x1b.tidegate.v1.StreamResponse0\x01\x12P\n\x0b\x43ountTokens\x12\x1f.tidegate.v1.CountTokensRequest\x1a .tidegate.v1.CountTokensResponseB?\n\x0f\x64\x65v.tidegate.v1P\x01Z*tidegate.dev/sdk/go/tidegate/v1;tidegatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,31 +40,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETUP']._serialized_start=368
   _globals['_SETUP']._serialized_end=515
   _globals['_RESUME']._serialized_start=517
-  _globals['_RESUME']._serialized_end=568
-  _globals['_STARTTURN']._serialized_start=570
-  _globals['_STARTTURN']._serialized_end=632
-  _globals['_CANCELTURN']._serialized_start=634
-  _globals['_CANCELTURN']._serialized_end=660
-  _globals['_TOOLRESULTS']._serialized_start=662
-  _globals['_TOOLRESULTS']._serialized_end=731
-  _globals['_TOOLRESULT']._serialized_start=733
-  _globals['_TOOLRESULT']._serialized_end=779
-  _globals['_LEAVE']._serialized_start=781
-  _globals['_LEAVE']._serialized_end=788
-  _globals['_CONVERSERESPONSE']._serialized_start=790
-  _globals['_CONVERSERESPONSE']._serialized_end=862
-  _globals['_COMPLETEREQUEST']._serialized_start=864
-  _globals['_COMPLETEREQUEST']._serialized_end=918
-  _globals['_COMPLETERESPONSE']._serialized_start=921
-  _globals['_COMPLETERESPONSE']._serialized_end=1206
-  _globals['_STREAMREQUEST']._serialized_start=1208
-  _globals['_STREAMREQUEST']._serialized_end=1260
-  _globals['_STREAMRESPONSE']._serialized_start=1262
-  _globals['_STREAMRESPONSE']._serialized_end=1314
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=1317
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=1472
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1474
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1542
-  _globals['_CHATSERVICE']._serialized_start=1545
-  _globals['_CHATSERVICE']._serialized_end=1859
+  _globals['_RESUME']._serialized_end=585
+  _globals['_STARTTURN']._serialized_start=587
+  _globals['_STARTTURN']._serialized_end=649
+  _globals['_CANCELTURN']._serialized_start=651
+  _globals['_CANCELTURN']._serialized_end=677
+  _globals['_TOOLRESULTS']._serialized_start=679
+  _globals['_TOOLRESULTS']._serialized_end=748
+  _globals['_TOOLRESULT']._serialized_start=750
+  _globals['_TOOLRESULT']._serialized_end=796
+  _globals['_LEAVE']._serialized_start=798
+  _globals['_LEAVE']._serialized_end=805
+  _globals['_CONVERSERESPONSE']._serialized_start=807
+  _globals['_CONVERSERESPONSE']._serialized_end=879
+  _globals['_COMPLETEREQUEST']._serialized_start=881
+  _globals['_COMPLETEREQUEST']._serialized_end=935
+  _globals['_COMPLETERESPONSE']._serialized_start=938
+  _globals['_COMPLETERESPONSE']._serialized_end=1223
+  _globals['_STREAMREQUEST']._serialized_start=1225
+  _globals['_STREAMREQUEST']._serialized_end=1277
+  _globals['_STREAMRESPONSE']._serialized_start=1279
+  _globals['_STREAMRESPONSE']._serialized_end=1331
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=1334
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=1489
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1491
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1559
+  _globals['_CHATSERVICE']._serialized_start=1562
+  _globals['_CHATSERVICE']._serialized_end=1876
 # @@protoc_insertion_point(module_scope)

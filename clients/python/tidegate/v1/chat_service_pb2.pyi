@@ -38,12 +38,14 @@ class Setup(_message.Message):
     def __init__(self, model: _Optional[str] = ..., sampling: _Optional[_Union[_turn_pb2.Sampling, _Mapping]] = ..., resume_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("stream_id", "after_sequence")
+    __slots__ = ("stream_id", "after_sequence", "attempt")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     stream_id: str
     after_sequence: int
-    def __init__(self, stream_id: _Optional[str] = ..., after_sequence: _Optional[int] = ...) -> None: ...
+    attempt: int
+    def __init__(self, stream_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class StartTurn(_message.Message):
     __slots__ = ("turn", "spec")

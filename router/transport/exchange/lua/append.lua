@@ -11,7 +11,7 @@ if not home then
   home, last, version = ARGV[1], number - 1, -1
 end
 if home ~= ARGV[1] then return 'moved' end
-last = tonumber(last)
+last = math.max(tonumber(last), number - 1) -- home may have dropped frames unwritten, which its caller came back with
 for i = 8, #ARGV do
   if number > last then
     redis.call('XADD', KEYS[2], string.format('%.0f-0', number), 'f', ARGV[i])

@@ -76,6 +76,21 @@ async def test_redis_holds_what_its_home_holds(redis: Redis) -> None:
     assert await logged(redis) == [6]
 
 
+async def test_frames_that_arrived_before_they_were_written_count(redis: Redis) -> None:
+    """Its caller came back with them, so the home dropped them unwritten: another router goes on numbering behind them all the same."""
+    home = Home(redis)
+    home.send(2)
+    await home.journals.write(home.journal)
+    home.send(4)
+    home.frames.replay(5)
+    await home.journals.write(home.journal)
+    assert (await redis.hget(KEYS[0], "last"), await logged(redis)) == (b"6", [6])
+    home.send()
+    home.frames.replay(7)
+    await home.journals.write(home.journal)
+    assert (await redis.hget(KEYS[0], "last"), await logged(redis)) == (b"7", [])
+
+
 async def test_a_write_that_is_late_undoes_nothing(redis: Redis) -> None:
     """One that was held up on its way comes behind a newer one, whole or again."""
     home = Home(redis)

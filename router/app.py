@@ -28,7 +28,7 @@ from router.config import Config, cannot_bind
 from router.degradation.cascade import FeaturePredictor
 from router.ledger.ledger import Ledger
 from router.models import Model, Models
-from router.parts import build_admin, build_pool, build_provider, load_tokenizer
+from router.parts import build_admin, build_pool, build_provider, find_obstacle, load_tokenizer
 from router.pipeline import Pipeline
 from router.pool import Pool
 from router.quota.assemble import Counting, assemble_quota
@@ -172,6 +172,7 @@ class App:
                 await stack.enter_async_context(self.exchange)
             for pool in self.pools.values():
                 await stack.enter_async_context(pool.running())
+            stack.push_async_callback(_cancel, _start(self.health.watch(self._find_obstacle)))
             stack.push_async_callback(_cancel, _start(self.streams.watch()))
             stack.push_async_callback(_cancel, _start(self.kserve.watch_streams()))
             await server.start()
@@ -181,6 +182,9 @@ class App:
             stack.callback(self.admin.close)
             stack.callback(self.health.close)
             yield Endpoints(f"{self.config.listen.rpartition(':')[0]}:{port}", metrics, http)
+
+    def _find_obstacle(self) -> str:
+        return find_obstacle(self.identity, self.counting, self.ledger)
 
     async def _serve_http(self, stack: AsyncExitStack) -> str:
         if not self.config.http.listen:

@@ -29,10 +29,12 @@ from router.admission.queue import AdmissionQueue
 from router.auth.assemble import Identity
 from router.config import Config, ConfigInvalid, Telemetry
 from router.degradation.ladder import Ladder
+from router.ledger.ledger import Ledger
 from router.model import WorkerLoad
 from router.model_config import ModelConfig
 from router.models import Model
 from router.pool import Pool
+from router.quota.assemble import Counting
 from router.quota.terms import Terms
 from router.routing.book import MemoryBook
 from router.routing.discovery import DiscoveryFailed, Dns, Source, Static, WatchedFile
@@ -151,3 +153,12 @@ def hide_worker(metrics: Metrics, worker: Worker) -> None:
     metrics.worker_up.remove(worker.address)
     for figure in fields(WorkerLoad):
         metrics.worker_load.remove(worker.address, figure.name)
+
+
+def find_obstacle(identity: Identity, counting: Counting, ledger: Ledger) -> str:
+    """Why no turn of anybody could begin now, whatever workers there are; empty when one could."""
+    if not identity.authenticator.is_able:
+        return "credentials cannot be checked"
+    if counting.refuses_all:
+        return "limits cannot be checked"
+    return "" if ledger.has_room else "usage cannot be recorded"

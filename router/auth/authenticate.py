@@ -44,6 +44,11 @@ class Authenticator:
         self._now = now
         self._anonymous = anonymous
 
+    @property
+    def is_able(self) -> bool:
+        """Whether anybody can be let in now."""
+        return self._anonymous is not None or self._directory.is_known
+
     async def identify(self, headers: Headers, peer: Peer) -> Principal:
         """Who is calling. Raises CallerError UNAUTHENTICATED, and RouterError IDENTITY_UNKNOWN while credentials cannot be checked."""
         given = [value for name, value in headers if name.lower() == "authorization"]

@@ -94,8 +94,13 @@ class Directory:
         except RouterError:
             raise identity_unknown() from None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it was heard of the database within the grace; nobody can be checked otherwise."""
+        return self._polled_at is not None and self._clock() - self._polled_at <= self._grace_s
+
     def _check_grace(self) -> None:
-        if self._polled_at is None or self._clock() - self._polled_at > self._grace_s:
+        if not self.is_known:
             raise identity_unknown()
 
     def renew(self, prefix: str, digests: KeyDigests) -> None:

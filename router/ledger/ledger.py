@@ -116,9 +116,14 @@ class Ledger:
         finally:
             self._hurry.clear()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether new turns can be recorded."""
+        return not self._disk_fails and self._spool.pending_bytes < self._max_bytes
+
     def require_room(self) -> None:
         """Raises RouterError when new turns could not be recorded: the spool is full, or the disk fails."""
-        if self._disk_fails or self._spool.pending_bytes >= self._max_bytes:
+        if not self.has_room:
             raise RouterError(Code.UNAVAILABLE, "LEDGER_FULL", "usage cannot be recorded now", retry_after_s=5.0)
 
     @asynccontextmanager

@@ -21,6 +21,12 @@ class Counting:
 
     quota: StoredQuota
     redis: RedisStore | None
+    refuses_when_away: bool
+
+    @property
+    def refuses_all(self) -> bool:
+        """Whether no turn can be granted now."""
+        return self.redis is not None and self.refuses_when_away and self.redis.is_away
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Counting]:
@@ -36,10 +42,11 @@ def assemble_quota(config: QuotaConfig) -> Counting:
     """Makes the stores and connects to nothing. Raises ConfigInvalid."""
     url = config.redis.get_secret_value()
     if not url:
-        return Counting(StoredQuota(MemoryStore(), OutputEstimator()), None)
+        return Counting(StoredQuota(MemoryStore(), OutputEstimator()), None, refuses_when_away=False)
     try:
         redis = RedisStore(url, deadline_s=config.redis_deadline_s)
     except ValueError:
         raise ConfigInvalid("quota.redis: must be a URL such as redis://127.0.0.1:6379/0") from None
-    store: Store = FailClosed(redis) if config.redis_away == "refuse" else FailOpen(redis, MemoryStore(), routers=config.routers)
-    return Counting(StoredQuota(store, OutputEstimator()), redis)
+    refuses = config.redis_away == "refuse"
+    store: Store = FailClosed(redis) if refuses else FailOpen(redis, MemoryStore(), routers=config.routers)
+    return Counting(StoredQuota(store, OutputEstimator()), redis, refuses)

@@ -80,6 +80,11 @@ class RedisStore:
         await self._scripts.close()
 
     @property
+    def is_away(self) -> bool:
+        """Whether Redis did not answer last."""
+        return self._scripts.is_away
+
+    @property
     def pending(self) -> int:
         """Settlements that wait for Redis."""
         return len(self._pending)
@@ -136,7 +141,7 @@ class RedisStore:
         while True:
             await asyncio.sleep(_TICK_S)
             await self._send_pending()
-            if self._clock() >= renew_at:
+            if self.is_away or self._clock() >= renew_at:  # nobody else may ask meanwhile whether it is back
                 renew_at = self._clock() + self._lease_ms / 3000
                 await self._renew()
 

@@ -73,7 +73,8 @@ class Scripts:
         self._timer: asyncio.TimerHandle | None = None
         self._watch_at = math.inf
         self._rests_until = 0.0
-        self._is_away = False
+        self.is_away = False
+        """Whether the last command had no answer."""
 
     async def load(self) -> None:
         """Proves at start that decisions will be shared. Raises StoreRefused: falling back would multiply every limit by the routers."""
@@ -214,6 +215,6 @@ class Scripts:
 
     def _note(self, *, away: bool, cause: str) -> None:
         # Once for each change: a long outage is not a line for each request.
-        if away is not self._is_away:
-            self._is_away = away
+        if away is not self.is_away:
+            self.is_away = away
             log.warning("Redis is %s: %s", "away" if away else "back", cause)

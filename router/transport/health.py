@@ -1,13 +1,15 @@
-"""grpc.health.v1: the router serves when a model has a worker.
+"""grpc.health.v1: the router serves when a model has a worker and somebody can be let in.
 
-Service names: empty and `tidegate.v1.ChatService` for "any model is served", `model/<name>` for one model. The library's own servicer is
-not used: its watchers of one service share a condition that the first to leave deletes, and the others then hear nothing more.
+Service names: empty and `tidegate.v1.ChatService` for that, `model/<name>` for whether one model has a worker, whoever may call. That the
+process lives is another question, which the HTTP door's `/healthz` answers: killing a router helps no database. The library's own servicer
+is not used: its watchers of one service share a condition that the first to leave deletes, and the others then hear nothing more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -16,14 +18,27 @@ from grpc_health.v1.health_pb2_grpc import HealthServicer
 
 SERVICE = "tidegate.v1.ChatService"
 
+_LOOK_S = 0.25
+
+log = logging.getLogger("tidegate.health")
+
 
 class Health(HealthServicer):
     """Answers Check and Watch from the statuses last published."""
 
     def __init__(self) -> None:
         self._serving: Mapping[str, bool] = {"": False, SERVICE: False}
+        self._models: Mapping[str, bool] = {}
+        self._obstacle = ""
         self._watchers: set[tuple[str, asyncio.Event]] = set()
         self._closed = False
+
+    @property
+    def obstacle(self) -> str:
+        """Why nobody would be served, for people; empty when somebody would."""
+        if self._closed:
+            return "the router is shutting down"
+        return self._obstacle or ("" if self.serves() else "no model has a worker")
 
     def serves(self, service: str = "") -> bool:
         """Whether a service is known and serves; empty means any model."""
@@ -31,10 +46,20 @@ class Health(HealthServicer):
 
     def publish(self, models: Mapping[str, bool]) -> None:
         """Sets, for each model, whether it is served. Ignored after `close`."""
+        self._models = models
         if self._closed:
             return
-        any_served = any(models.values())
-        self._set({"": any_served, SERVICE: any_served} | {f"model/{name}": served for name, served in models.items()})
+        serves = not self._obstacle and any(models.values())
+        self._set({"": serves, SERVICE: serves} | {f"model/{name}": served for name, served in models.items()})
+
+    async def watch(self, find_obstacle: Callable[[], str]) -> None:
+        """Asks again and again why nobody could be let in, whatever workers there are; empty: somebody can."""
+        while True:
+            if (obstacle := find_obstacle()) != self._obstacle:
+                log.warning("this router lets %s", f"nobody in: {obstacle}" if obstacle else "callers in again")
+                self._obstacle = obstacle
+                self.publish(self._models)
+            await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:
         """Sets all to NOT_SERVING for good and ends the watchers, which would otherwise hold up the server's stop."""

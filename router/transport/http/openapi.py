@@ -60,7 +60,7 @@ _OPERATIONS = (
     _Operation("get", "/v1/models/{name}", "One model"),
     _Operation("get", "/v1/converse", "The Converse protocol over a WebSocket, in protobuf's JSON form; see protos/tidegate/v1"),
     _Operation("get", "/healthz", "Whether the process runs", is_open=True),
-    _Operation("get", "/readyz", "Whether a model is served", is_open=True),
+    _Operation("get", "/readyz", "Whether somebody is served, and why not", is_open=True),
     _Operation("get", "/metrics", "Prometheus metrics", produces=("text/plain",), is_open=True),
 )
 _ERROR: Json = {

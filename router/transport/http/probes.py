@@ -21,9 +21,11 @@ class Probes:
         await exchange.answer_json({"status": "ok"})
 
     async def tell_ready(self, exchange: Exchange) -> None:
-        """A model has a worker, and the router is not about to stop; 503 if not."""
-        ready = self._health.serves()
-        await exchange.answer_json({"status": "ready" if ready else "not ready"}, status=200 if ready else 503)
+        """A model has a worker, somebody can be let in, and the router is not about to stop; 503 if not."""
+        if obstacle := self._health.obstacle:
+            await exchange.answer_json({"status": "not ready", "why": obstacle}, status=503)
+        else:
+            await exchange.answer_json({"status": "ready"})
 
     async def tell_metrics(self, exchange: Exchange) -> None:
         """All metrics of the router."""

@@ -136,7 +136,8 @@ class Auth(Section):
     """Who may call, besides holders of API keys."""
 
     anonymous: bool = False
-    """Callers without credentials are tenant `local`. Only while the router listens on loopback addresses."""
+    """Callers without credentials are tenant `local`, and so are those with a bearer text that has not the form of a key or token. Only
+    while the router listens on loopback addresses."""
     issuers: tuple[Issuer, ...] = ()
     services: tuple[Service, ...] = ()
     grace_s: Seconds = 300.0

@@ -89,8 +89,12 @@ def guide_invalid(description: str, field: str = "response_format") -> CallerErr
 
 
 def prompt_too_long(prompt_tokens: int, limit: int) -> CallerError:
-    """The prompt leaves no room for an answer."""
-    text = f"the prompt has {prompt_tokens} tokens; this model takes at most {limit}"
+    """The prompt, of which the model takes `limit` tokens at most, leaves no room for an answer.
+
+    These are OpenAI's words: LiteLLM knows the error by them and not by its code.
+    """
+    asked = f"you requested {prompt_tokens + 1} tokens ({prompt_tokens} in the prompt, at least 1 in the answer)"
+    text = f"This model's maximum context length is {limit + 1} tokens. However, {asked}."
     return CallerError(Code.INVALID_ARGUMENT, "PROMPT_TOO_LONG", text, violations=(Violation("messages", text),))
 
 

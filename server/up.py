@@ -155,10 +155,20 @@ Tidegate is up. Ctrl-C stops it.
 
   chat      .venv/bin/tidegate chat --target {stack.router}
   gRPC      {stack.router}  (tidegate.v1.ChatService, with reflection and health)
-  OpenAI    http://{stack.http}/v1  (http://{stack.http}/docs tells what it takes)
+{show_openai(stack.http)}
   metrics   http://{stack.metrics}/metrics{triton}
   a key     .venv/bin/tidegate router {stack.config} --new-operator-key admin
 """
+
+
+def show_openai(http: str) -> str:
+    """What to paste so that OpenAI's client talks to this door, which lets callers in whatever key the client has."""
+    question = f'messages=[{{"role": "user", "content": "{QUESTION}"}}]'
+    return f"""\
+  OpenAI    export OPENAI_BASE_URL=http://{http}/v1
+            export OPENAI_API_KEY=local
+            python -c 'import openai; print(openai.OpenAI().chat.completions.create(model="", {question}).choices[0].message.content)'
+            (http://{http}/docs tells what it takes; the client is there after pip install openai)"""
 
 
 async def _stream_answer(target: str, question: str, headers: Mapping[str, str]) -> tuple[str, float, int]:

@@ -2,6 +2,10 @@
 
 A credential in `authorization` decides alone, also when it is wrong: a bad key is never forgiven because of a good certificate. Without one
 the client certificate counts. Every fault is answered with the same words; only "cannot be checked now" differs.
+
+Where callers without credentials are let in, a text that has neither the form of our keys nor that of tokens is none: OpenAI's clients
+cannot be made without a key, so they send some text. Nobody gains by it, for anybody may call there with no header at all. What looks like
+a key or a token of ours is still refused when it does not hold, so that a typo or a revoked key is noticed.
 """
 
 from __future__ import annotations
@@ -55,6 +59,8 @@ class Authenticator:
         if not given:
             return self._identify_peer(peer)
         credential = read_bearer(given)
+        if self._anonymous is not None and not _is_of_our_form(credential):
+            return self._anonymous
         principal = await (self._check_key(credential) if credential.startswith("tg_") else self._tokens.verify(credential))
         return self._admit(principal)
 
@@ -84,6 +90,11 @@ class Authenticator:
         if self._directory.is_disabled(principal.tenant):
             raise unauthenticated()
         return principal
+
+
+def _is_of_our_form(credential: str) -> bool:
+    """Whether a text is meant as one of our keys, or as a signed token: three parts with dots between them."""
+    return credential.lower().startswith("tg_") or credential.count(".") == 2
 
 
 def read_bearer(values: list[str | bytes]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
+from server.up import show_openai
 from tests.bench.router import Router
 from tests.bench.tenants import limit, make_key, revoke
 from tests.bench.waiting import until
@@ -86,6 +89,18 @@ async def test_streams(chatml: Path) -> None:
             final = await events.get_final_completion()
         assert final.choices[0].message.content == "hello 🔥"
         assert "content.done" in kinds
+
+
+async def test_what_up_prints_works_as_pasted(chatml: Path) -> None:
+    """The lines to export and the snippet, in a shell, at a router that asks nobody for a key."""
+    async with run_bench(chatml, Worker(chatml, ["ok"])) as router:
+        lines = show_openai(router.http).replace("OpenAI ", "").splitlines()[:-1]
+        process = await asyncio.create_subprocess_exec(
+            *("sh", "-e", "-c", "\n".join(lines)),
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert (await process.communicate())[0] == b"ok\n"
 
 
 async def test_structured_answers(chatml: Path) -> None:
@@ -208,6 +223,7 @@ async def test_errors_are_the_clients_own(chatml: Path) -> None:
             with pytest.raises(openai.BadRequestError) as long:
                 await client.chat.completions.create(model="test", messages=[{"role": "user", "content": "x" * 3000}], stream=True)
             assert long.value.code == "context_length_exceeded"
+            assert "maximum context length is" in long.value.message
             with pytest.raises(openai.APIStatusError) as unserved:
                 await client.embeddings.create(model="test", input="a")
             assert (unserved.value.status_code, unserved.value.code) == (501, "endpoint_unserved")

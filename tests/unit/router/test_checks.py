@@ -150,7 +150,8 @@ def test_an_answer_is_cut_to_the_room_that_is_left(asked: int | None, prompt: in
 
 def test_a_prompt_that_leaves_no_room_is_refused_with_the_limit() -> None:
     """The message tells how long the prompt is and how long it may be."""
-    with pytest.raises(CallerError, match="the prompt has 100 tokens; this model takes at most 99") as refused:
+    words = r"^This model's maximum context length is 100 tokens. However, you requested 101 tokens \(100 in the prompt, at least 1 in"
+    with pytest.raises(CallerError, match=words) as refused:
         fit_output(1, 50, 100, 100)
     assert refused.value.reason == "PROMPT_TOO_LONG"
 

@@ -77,6 +77,22 @@ async def test_callers_without_credentials_may_be_let_in() -> None:
         await authenticator.identify([("authorization", "")], {})
 
 
+FOREIGN = ("x", "sk-none", "EMPTY")
+OURS = ("tg_short", f"tg_abcdefghijkl_{'x' * 43}", "TG_X", "e30.e30.x", "", "a b")
+
+
+@pytest.mark.parametrize(("text", "is_let_in"), [*((it, True) for it in FOREIGN), *((it, False) for it in OURS)])
+async def test_where_anybody_may_call_a_key_of_another_make_is_none(text: str, is_let_in: bool) -> None:
+    """OpenAI's clients must send one; what looks like a key or token of ours must hold, and elsewhere all must."""
+    gate = await build_gate()
+    services, tokens = ServiceCertificates(SERVICES), TokenVerifier([], gate.clock)
+    authenticator = Authenticator(KEYS, gate.directory, tokens, services, now=gate.clock, anonymous=ANN)
+    with nullcontext() if is_let_in else pytest.raises(CallerError):
+        assert await authenticator.identify([("authorization", f"Bearer {text}")], BILLING) == ANN
+    with pytest.raises(CallerError):
+        await gate.ask(f"Bearer {text}")
+
+
 def test_a_principal_uses_the_models_of_its_key() -> None:
     """None is all, an empty list is none, and only callers run turns."""
     ANN.require_model("any")

@@ -2,10 +2,11 @@
 
 Every answer is a compact JSON text (no blanks) that the schema allows, but not every value that the schema allows can be an answer:
 
-* Properties come in the order of the schema, and none come that it does not name, whatever `additionalProperties` says; an object without
-  named properties is a map of any names.
-* Beyond `prefixItems`, items come only if `items` says what they are or `minItems` asks for them.
+* Properties come in the order of the schema, and none come that it does not name, whatever `additionalProperties` says, but for those that
+  are required. An object without named properties is a map of any names, or of those that `propertyNames` or `patternProperties` allow.
+* First items come all. Beyond them, items come only if `items` (`additionalItems`) says what they are or `minItems` asks for them.
 * `pattern` matches anywhere in the string. It, a `format` of a table and bounds of length hold together.
+* Keywords of a type mean that type where no `type` is given.
 * Numbers are those of `json_numbers`, strings those of `json_strings`.
 * `oneOf` is for options that exclude each other (`json_overlap`); `allOf` may hold one schema.
 
@@ -21,17 +22,24 @@ from server.guides.characters import ALPHABET
 from server.guides.grammar import EMPTY, ROOT, Chars, Literal, Node, Reference, Repeat, Rule, choice, optional, sequence
 from server.guides.intersection import Wanted, intersect_all
 from server.guides.json_keywords import (
+    HOLDING,
+    TYPES,
     Schema,
+    allows_types,
+    check_names,
     find_deciding,
     read_bounds,
     read_counts,
+    read_items,
     read_list,
+    read_map,
     read_properties,
     read_text,
     read_types,
     read_values,
+    type_of,
 )
-from server.guides.json_numbers import INTEGER, NUMBER, between
+from server.guides.json_numbers import INTEGER, NUMBER, integers_between, numbers_between
 from server.guides.json_overlap import check_exclusive
 from server.guides.json_strings import FORMATS, free_string, quote, write_steps
 from server.guides.json_text import Json, read_json, write_json
@@ -74,7 +82,10 @@ class _Compiler:
             return self._any_value()
         if not isinstance(schema, dict):
             raise refuse(place, "false allows no value" if schema is False else "a schema must be an object or a boolean")
-        match find_deciding(schema, place):
+        deciding = find_deciding(schema, place)
+        if "type" in schema and deciding in HOLDING and not allows_types(read_types(schema, place), self._types_of(schema, place)):
+            raise refuse(place, f'"{deciding}" cannot be combined with "type", unless it allows no other')
+        match deciding:
             case "$ref":
                 return self._reference(schema["$ref"], place)
             case "enum" | "const":
@@ -124,6 +135,17 @@ class _Compiler:
             schema, _place = self._resolve(schema["$ref"], "#")
         return schema
 
+    def _types_of(self, schema: Json, place: str, within: int = 8) -> set[str]:
+        """The types that a schema allows, as far as is found within so many steps; a `type` beside other schemas is left out."""
+        if not isinstance(schema, dict) or not within:
+            return set(TYPES)
+        deciding = find_deciding(schema, place)
+        if deciding == "$ref":
+            return self._types_of(self._resolve(schema["$ref"], place)[0], place, within - 1)
+        if deciding in HOLDING:
+            return {name for option in read_list(schema, deciding, place) for name in self._types_of(option, place, within - 1)}
+        return {type_of(value) for value in read_values(schema, place)} if deciding else set(read_types(schema, place) or TYPES)
+
     def _typed(self, name: str, schema: Schema, place: str) -> Node:
         match name:
             case "object":
@@ -142,7 +164,8 @@ class _Compiler:
     def _object(self, schema: Schema, place: str) -> Node:
         properties, required = read_properties(schema, place)
         if not properties:
-            return self._map(schema.get("additionalProperties", True), f"{place}/additionalProperties")
+            return self._map(schema, place)
+        check_names(schema, properties, place)
         members = [(name, self._member(name, properties[name], f"{place}/properties/{show_name(name)}")) for name in properties]
         firsts: list[Node] = [Literal("}")]
         rest: Node = Literal("}")
@@ -156,27 +179,28 @@ class _Compiler:
     def _member(self, name: str, schema: Json, place: str) -> Node:
         return sequence((Literal(write_json(name) + ":"), self._share(self._schema(schema, place), place)))
 
-    def _map(self, values: Json, place: str) -> Node:
+    def _map(self, schema: Schema, place: str) -> Node:
+        names, values = read_map(schema, place)
         if values is False:
             return Literal("{}")
-        value = self._schema(values, place)
-        member = self._share(sequence((self._free_string(0, None), Literal(":"), value)), place)
+        value = self._schema(values, f"{place}/additionalProperties")
+        name = self._schema({**names, "type": "string"}, f"{place}/propertyNames")
+        member = self._share(sequence((name, Literal(":"), value)), place)
         return sequence((Literal("{"), _list([], member, 0, None), Literal("}")))
 
     def _array(self, schema: Schema, place: str) -> Node:
         low, high = read_counts(schema, "minItems", "maxItems", place)
-        first: list[Node] = []
-        if "prefixItems" in schema:
-            prefix = read_list(schema, "prefixItems", place)[:high]
-            first = [self._share(self._schema(item, f"{place}/prefixItems/{n}"), place) for n, item in enumerate(prefix)]
-            high = low if "items" not in schema else high
-        items = schema.get("items", True)
+        prefix, keyword, items = read_items(schema, place)
+        first = [self._share(self._schema(item, f"{place}/{keyword}/{n}"), place) for n, item in enumerate(prefix[:high])]
+        if prefix and items is None:
+            high = low
         if items is False or (high is not None and high <= len(first)):
             if low > len(first):
                 raise refuse(place, '"minItems" asks for more items than are allowed')
             body = _list(first, EMPTY, 0, len(first))
         else:
-            body = _list(first, self._share(self._schema(items, f"{place}/items"), place), low, high)
+            rest = self._schema(True if items is None else items, f"{place}/items")
+            body = _list(first, self._share(rest, place), low, high)
         return sequence((Literal("["), body, Literal("]")))
 
     def _string(self, schema: Schema, place: str) -> Node:
@@ -210,16 +234,15 @@ class _Compiler:
         return sequence((Literal('"'), self._shared[wanted]))
 
     def _number(self, name: str, schema: Schema, place: str) -> Node:
-        low, high, decimals = read_bounds(schema, place)
+        low, high = read_bounds(schema, place)
         if low is None and high is None:
             return self._once(name, lambda: INTEGER if name == "integer" else NUMBER, place)
 
         def build() -> Node:
-            counts = (0,) if name == "integer" else (0, max(2, decimals))
-            options = [node for count in counts if (node := between(low, high, count))]
-            if not options:
+            node = (integers_between if name == "integer" else numbers_between)(low, high)
+            if node is None:
                 raise refuse(place, "no number lies within these bounds")
-            return choice(options)
+            return node
 
         return self._once((name, low, high), build, place)
 

@@ -52,6 +52,16 @@ SCHEMAS: dict[str, Any] = {
     "a pattern and a format": {"format": "date", "pattern": "^2[0-9]{3}-"},
     "numbers": {"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3},
     "numbers between bounds": {"type": "array", "items": {"type": "number", "minimum": -1.5, "maximum": 20}, "minItems": 4, "maxItems": 4},
+    "draft-7 tuples": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "items": [{"enum": ["é0", "\x7fa"]}, {"type": "number", "minimum": -90, "exclusiveMaximum": 90}],
+        "additionalItems": False,
+    },
+    "names of a map": {
+        "propertyNames": {"enum": ["sécurité", "naïf"]},
+        "additionalProperties": {"$ref": "#/$defs/n", "type": "null"},
+        "$defs": {"n": {"type": "null"}},
+    },
     "formats": {
         "type": "array",
         "prefixItems": [{"type": "string", "format": name} for name in ("uuid", "date-time", "ipv4", "ipv6", "duration")],
@@ -110,5 +120,5 @@ def test_poison_leaves_the_engine_whole(pipeline: Pipeline) -> None:
 
 
 def _validate(schema: Any) -> Callable[[str], bool]:
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema.validators.validator_for(schema)(schema)
     return lambda text: validator.is_valid(json.loads(text))

@@ -48,6 +48,27 @@ SCHEMAS = {
     "a reference to nowhere": (_schema({"$ref": "#/$defs/missing"}), "#/$ref: points at nothing"),
     "a reference to the internet": (_schema({"$ref": "other.json#/a"}), "#/$ref: must point into this schema"),
     "a reference beside a type": (_schema({"$ref": "#", "type": "null"}), '#: "$ref" cannot be combined with "type"'),
+    "a type that options go beyond": (
+        _schema({"type": "string", "anyOf": [{"type": "string"}, {"type": "null"}]}),
+        '#: "anyOf" cannot be combined with "type", unless it allows no other',
+    ),
+    "names that are numbers": (
+        _schema({"type": "object", "propertyNames": {"type": "integer"}}),
+        "#/propertyNames: must be a schema of strings",
+    ),
+    "rules for names beside properties": (
+        _schema({"properties": {"a": {}}, "propertyNames": {"minLength": 1}}),
+        "#/propertyNames: must list all properties where some are named",
+    ),
+    "patterns of names beside properties": (
+        _schema({"properties": {"a": {}}, "patternProperties": {"b": {}}}),
+        "#/patternProperties: cannot be",
+    ),
+    "two patterns of names": (_schema({"patternProperties": {"a": {}, "b": {}}}), "#/patternProperties: one pattern can be honoured"),
+    "a pattern of names and others": (
+        _schema({"patternProperties": {"a": {}}, "additionalProperties": {"type": "null"}}),
+        "#/patternProperties: one pattern can be honoured",
+    ),
     "a reference to itself": (_schema({"$ref": "#"}), "#: no finite answer conforms to this"),
     "a circle of references": (
         _schema({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}}}),

@@ -22,6 +22,7 @@ from server.guides.json_strings import FORMATS
 from tests.unit.server.guides.derivation import Writer, compile_rules, matches
 
 A, B = {"const": "a"}, {"const": "b"}
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}},
@@ -33,6 +34,18 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"type": "boolean"}, ["true", "false"], ["True", "null"]),
     ({"type": ["integer", "null"]}, ["0", "-7", "12", "null"], ["01", "-0", "1.0", "+1", "1" * 16]),
     ({"type": "number"}, ["0", "-0.5", "12.25", "1e9", "3.5E-7", "1e+20"], ["01", ".5", "1.", "1e", "1e400", "NaN"]),
+    (
+        {"type": "number", "minimum": -90, "maximum": 90},
+        ["48.8566", "-12.5", "90", "90.0", "-90", "0.1", "0"],
+        ["90.1", "-90.01", "91", "-0"],
+    ),
+    (
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        ["0.5", "0.001", "1", "1.00", "0.123456"],
+        ["0", "0.0", "1.01", "-0.5", "1e-1"],
+    ),
+    ({"type": "number", "minimum": -1e30, "maximum": 1e30}, ["0.5", "-123456789012345.5"], ["1" * 17]),
+    ({"type": "number", "maximum": -0.25}, ["-0.25", "-0.3", "-1", "-100.5"], ["-0.2", "0", "-0", "0.3"]),
     ({"type": "string"}, ['""', '"é☃😀"', r'"a\"\\\n"'], ['"', '"\n"', '"\x01"', r'"\q"', r'"\u0041"', r'"\/"', "a"]),
     ({"type": "string", "minLength": 1, "maxLength": 2}, ['"é"', r'"\"\\"', '"😀a"'], ['""', '"abc"']),
     ({"maxLength": 0}, ['""'], ['"a"', "1"]),
@@ -69,6 +82,24 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     ({"prefixItems": [A, B], "maxItems": 1}, ['["a"]'], ['["a","b"]', "[]"]),
     ({"prefixItems": [A], "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}, ['["a",1]', '["a",1,2]'], ['["a"]', '["a",1,2,3]']),
     ({"prefixItems": [A], "minItems": 2}, ['["a",null]', '["a",[1]]'], ['["a"]', '["a",1,2]']),
+    ({**DRAFT_7, "items": [A, B]}, ['["a","b"]'], ['["a"]', '["a","b",1]']),
+    ({**DRAFT_7, "items": [A], "additionalItems": {"type": "null"}}, ['["a"]', '["a",null]'], ['["a",1]', "[]"]),
+    ({**DRAFT_7, "items": [A], "additionalItems": False, "minItems": 1}, ['["a"]'], ['["a",1]']),
+    ({"items": A, "additionalItems": False}, ["[]", '["a","a"]'], ['["b"]']),
+    ({"propertyNames": {"type": "string"}, "additionalProperties": B}, ["{}", '{"x":"b"}'], ['{"x":1}']),
+    ({"propertyNames": {"enum": ["x", "é"]}, "additionalProperties": B}, ["{}", '{"é":"b"}'], ['{"y":"b"}']),
+    ({"propertyNames": {"type": "string", "pattern": "^x"}, "type": "object"}, ["{}", '{"xy":1}'], ['{"y":1}']),
+    ({"properties": {"a": A}, "propertyNames": {"type": "string"}}, ["{}", '{"a":"a"}'], ['{"b":1}']),
+    (
+        {"propertyNames": {"enum": ["x", "y"]}, "additionalProperties": B, "required": ["x", "y"]},
+        ['{"x":"b","y":"b"}'],
+        ['{"x":"b"}', "{}"],
+    ),
+    ({"patternProperties": {"^x": B}, "additionalProperties": False}, ["{}", '{"x1":"b"}'], ['{"y":"b"}', '{"x":1}']),
+    ({"patternProperties": {"": B}}, ["{}", '{"y":"b"}'], ['{"x":1}']),
+    ({"$ref": "#/$defs/s", "type": "string", "$defs": {"s": {"enum": ["a"]}}}, ['"a"'], ['"b"']),
+    ({"type": ["null", "number"], "anyOf": [{"type": "null"}, {"type": "integer"}]}, ["null", "1"], ['"a"']),
+    ({"type": "object", "allOf": [{"$ref": "#/$defs/o"}], "$defs": {"o": {"properties": {"a": A}}}}, ["{}", '{"a":"a"}'], ["1"]),
     ({"anyOf": [{"type": "null"}, {"type": "boolean"}]}, ["null", "true"], ["1"]),
     ({"allOf": [{"$ref": "#/definitions/x"}], "default": 1, "definitions": {"x": {"type": "integer"}}}, ["5"], ['"5"']),
     ({"oneOf": [{"type": "string"}, {"type": "integer"}, {"const": None}]}, ['"a"', "1", "null"], ["true"]),
@@ -103,6 +134,53 @@ def test_discriminated_options_exclude_each_other() -> None:
     assert not matches(rules, '{"kind":"puppy","lives":9}')
 
 
+PYDANTIC: dict[str, Any] = {
+    "$defs": {
+        "Kind": {"enum": ["sécurité", "Größe"], "title": "Kind", "type": "string"},
+        "Place": {
+            "properties": {"lat": {"maximum": 90, "minimum": -90, "title": "Lat", "type": "number"}},
+            "required": ["lat"],
+            "title": "Place",
+            "type": "object",
+        },
+    },
+    "properties": {
+        "kind": {"$ref": "#/$defs/Kind", "default": "Größe", "description": "Which."},
+        "site": {"format": "uri", "minLength": 1, "title": "Site", "type": "string"},
+        "place": {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}], "default": None},
+        "pair": {
+            "maxItems": 2,
+            "minItems": 2,
+            "prefixItems": [{"type": "integer"}, {"format": "date", "type": "string"}],
+            "title": "Pair",
+            "type": "array",
+        },
+        "codes": {"patternProperties": {"^[A-Z]{2}$": {"type": "integer"}}, "title": "Codes", "type": "object"},
+        "counts": {
+            "additionalProperties": {"type": "integer"},
+            "propertyNames": {"$ref": "#/$defs/Kind"},
+            "title": "Counts",
+            "type": "object",
+        },
+        "name": {"maxLength": 20, "minLength": 2, "pattern": "^[a-z]+$", "title": "Name", "type": "string"},
+    },
+    "required": ["site", "pair", "codes", "counts", "name"],
+    "title": "Thing",
+    "type": "object",
+}
+"""As its model_json_schema() writes it."""
+
+
+def test_a_schema_as_pydantic_writes_it() -> None:
+    """Each construct is understood, and whatever is written validates."""
+    rules = compile_rules(GuideKind.JSON_SCHEMA, json.dumps(PYDANTIC))
+    thing = {"kind": "sécurité", "site": "https://example.com/", "place": {"lat": -12.5}, "pair": [1, "2024-02-29"]}
+    thing |= {"codes": {"DE": 1}, "counts": {"Größe": 3}, "name": "ann"}
+    assert matches(rules, json.dumps(thing, ensure_ascii=False, separators=(",", ":")))
+    for seed in range(20):
+        jsonschema.validate(json.loads(Writer(rules, Random(seed)).write()), PYDANTIC)
+
+
 BOUNDS = st.none() | st.integers(-1200, 1200) | st.decimals(-120, 120, places=2).map(float)
 
 
@@ -121,6 +199,11 @@ def test_numbers_stay_within_their_bounds(low: float | None, high: float | None,
             continue
         rules = compile_rules(GuideKind.JSON_SCHEMA, json.dumps(validator.schema))
         assert [n for n in span if matches(rules, str(n))] == [n for n in span if validator.is_valid(n)]
+        if kind == "number":
+            parts = [f"{whole:.{decimals}f}" for whole in (low or 0, high or 0) for decimals in (1, 2, 3, 5)]
+            parts += [f"{near + random.randint(-30000, 30000) / 10000:.4f}" for _ in range(30)]
+            texts = [text for text in parts if float(text) or not text.startswith("-")]
+            assert [it for it in texts if matches(rules, it)] == [it for it in texts if validator.is_valid(float(it))]
         validator.validate(json.loads(Writer(rules, random).write()))
 
 

@@ -211,6 +211,12 @@ def request_quarantined() -> CallerError:
     return CallerError(Code.FAILED_PRECONDITION, "REQUEST_QUARANTINED", text)
 
 
+def price_missing(model: str) -> CallerError:
+    """Money limits this turn, and nobody has said what the model costs."""
+    text = f"a money limit holds for this turn, and {model} has no price: an operator adds one, of 0 where it is free"
+    return CallerError(Code.FAILED_PRECONDITION, "PRICE_MISSING", text)
+
+
 def answer_diverged() -> RouterError:
     """The worker was lost, and the next gave another answer than the one that was begun."""
     text = "the worker was lost, and the answer cannot be continued as it began"

@@ -15,10 +15,11 @@ from typing import Protocol
 
 from router.admission.queue import Slot
 from router.auth.principal import Principal
+from router.errors import price_missing
 from router.ledger.entry import UsageEntry, read_line
 from router.ledger.running import LOST
 from router.model import Allowance
-from router.quota.limits import Amounts
+from router.quota.limits import FREE, Amounts
 from router.quota.quota import SLICE_TOKENS, Ask, Hold, Quota
 from router.quota.terms import Terms
 from router.upstream.link import Receipt
@@ -60,12 +61,15 @@ class Spending:
     async def open(self, who: Principal, asked: str, model: str, prompt_tokens: int, most: int) -> Charge:
         """Books a turn of at most `most` output tokens on the model that serves, whatever name was asked for.
 
-        Raises CallerError QUOTA_EXCEEDED; RouterError when it could not be recorded.
+        Raises CallerError QUOTA_EXCEEDED, PRICE_MISSING; RouterError when it could not be recorded.
         """
         self._ledger.require_room()
         turn, now = uuid.uuid4().hex, self._now()
         subjects = self._terms.find_subjects(who.tenant, who.user, who.key_id, model)
-        hold = await self._quota.reserve(subjects, Ask(turn, who.tenant, model, prompt_tokens, most, self._terms.find_price(model)))
+        price = self._terms.find_price(model)
+        if price is None and any(subject.limits.micros_per_month is not None for subject in subjects):
+            raise price_missing(model)  # else the limit would never be reached
+        hold = await self._quota.reserve(subjects, Ask(turn, who.tenant, model, prompt_tokens, most, price or FREE))
         entry = UsageEntry(turn, who.tenant, who.user, who.key_id, asked, model, prompt_tokens, 0, 0, "", now, now, self._router)
         return Charge(hold, self._ledger, entry, self._terms.find_weight(who.tenant), self._now)
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from server.engine.base import Description, Engine
-from server.settings import Reader, Value, number, switch, whole
+from server.settings import Reader, Value, number, one_of, switch, whole
 
 TOKENS_PER_BLOCK = 32
+PROFILES = ("fast", "deterministic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,11 @@ _DEFAULTS = {"tensorrt_llm": {"max_num_seqs": 256, "max_num_batched_tokens": 819
 _READERS: Mapping[str, Reader] = {"int": whole(1), "int | None": whole(1), "float": number(0.001, 1), "bool": switch}
 """By an option's annotation; of others the text is the value."""
 
+_PROFILE = one_of(*PROFILES)
+
 
 def _read_value(key: str, text: str) -> Value:
-    read = _READERS.get(str(EngineOptions.__dataclass_fields__[key].type), str)
+    read = _PROFILE if key == "profile" else _READERS.get(str(EngineOptions.__dataclass_fields__[key].type), str)
     try:
         return read(text)
     except ValueError as error:

@@ -26,6 +26,7 @@ from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.folder import AssetError
 from server.collector import Collector, SpanRecord, render_waterfall
 from server.installation import LaunchError
+from server.options import PROFILES
 from server.stack import Stack, StackFailed, StackOptions, run_stack
 
 QUESTION = "What is the capital of France?"
@@ -92,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="tidegate up", description="Run a model, Triton and the router on this machine.")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id (default %(default)s)")
-    parser.add_argument("--profile", choices=("fast", "deterministic"), default="fast")
+    parser.add_argument("--profile", choices=PROFILES, default="fast")
     parser.add_argument("--port", type=int, default=8500, help="the router's gRPC port (default %(default)s)")
     parser.add_argument("--http-port", type=int, default=8502, help="the router's port for OpenAI's API (default %(default)s)")
     parser.add_argument("--metrics-port", type=int, default=8501, help="the router's /metrics port (default %(default)s)")

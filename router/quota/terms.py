@@ -16,7 +16,7 @@ from itertools import product
 from typing import Protocol
 from urllib.parse import quote
 
-from router.quota.limits import FREE, Limits, Price, Subject, SubjectKind
+from router.quota.limits import Limits, Price, Subject, SubjectKind
 from router.store.follower import Follower
 from router.store.rows import PriceRow, QuotaRow, TermRows
 
@@ -42,9 +42,9 @@ class _Prices:
     starts: list[float] = field(default_factory=list)
     prices: list[Price] = field(default_factory=list)
 
-    def at(self, now: float) -> Price:
+    def at(self, now: float) -> Price | None:
         found = bisect_right(self.starts, now)
-        return self.prices[found - 1] if found else FREE
+        return self.prices[found - 1] if found else None
 
 
 class Terms:
@@ -80,10 +80,10 @@ class Terms:
         scopes = product(*(dict.fromkeys((name, "")) for name in (user, key, model)))
         return tuple(subject for scope in scopes if (subject := self._subjects.get((tenant, *scope))))
 
-    def find_price(self, model: str) -> Price:
-        """What a model costs now; nothing when it has no price."""
+    def find_price(self, model: str) -> Price | None:
+        """What a model costs now; None when it has no price."""
         prices = self._prices.get(model)
-        return prices.at(self._now()) if prices else FREE
+        return prices.at(self._now()) if prices else None
 
     def find_weight(self, tenant: str) -> float:
         """A tenant's share in the queue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import grpc
@@ -13,7 +14,7 @@ from tidegate.v1.turn_pb2 import TurnSpec
 
 from tests.bench.calls import failure_of
 from tests.bench.router import Router
-from tests.bench.tenants import bearer, entries, limit, make_key, prefix_of
+from tests.bench.tenants import bearer, entries, limit, make_key, prefix_of, price
 from tests.bench.waiting import until
 from tests.bench.whole import ask, run_bench
 from tests.bench.worker import Wait, Worker
@@ -70,6 +71,16 @@ async def test_a_budget_ends_an_answer_where_it_is_spent(chatml: Path) -> None:
         assert answer.usage.completion_tokens == len(answer.text) == 100
         (entry,) = await entries(router)
         assert (entry.finish, entry.completion_tokens) == ("budget", 100)
+
+
+async def test_a_money_limit_wants_a_price(chatml: Path) -> None:
+    """A turn that it holds for is refused while its model has none: the limit would never bind. A price of 0 says that it is free."""
+    async with run_bench(chatml, endless(chatml)) as router, router.stub() as stub:
+        await limit(router, LOCAL, money_per_month=Decimal(1))
+        error = await failure_of(stub.Complete(CompleteRequest(spec=spec())))
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "PRICE_MISSING")
+        await price(router, "0", "0", "0")
+        assert (await complete(router, 2)).text == "aa"
 
 
 async def test_what_a_turn_did_not_use_comes_back(chatml: Path) -> None:

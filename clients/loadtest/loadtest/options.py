@@ -9,11 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from itertools import repeat
 from pathlib import Path
 
+from tidegate.credentials import Credentials, Tls
+
 from loadtest.campaign import Campaign, Stage
 from loadtest.result import Load, Slo
 from loadtest.runner import Patience
 from loadtest.targets import Target
-from loadtest.targets.converse import ConverseOptions, ConverseTarget
+from loadtest.targets.converse import PLAINTEXT, ConverseOptions, ConverseTarget
 from loadtest.targets.kserve import KServeOptions, KServeTarget, encode_words, load_encoder
 from loadtest.targets.openai import OpenAIOptions, OpenAITarget
 from loadtest.workloads.arrivals import arrival_times, parse_rate
@@ -37,6 +39,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 def _add_target_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--model", default="", help="model name (default: the router's default, or tensorrt_llm)")
     group.add_argument("--streams", type=int, default=1, help="tidegate: streams that share the turns; triton: connections (default 1)")
+    group.add_argument("--tls", action="store_true", help="tidegate: encrypt")
+    group.add_argument("--tls-ca", type=Path, metavar="FILE", help="tidegate: encrypt; PEM of who may sign the router's certificate")
     group.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="{tenant} is replaced by the tenant's name")
     group.add_argument("--exact", action="store_true", help="make answers exactly as long as asked for")
     group.add_argument("--tokenizer", type=Path, help="triton: tokenizer.json; without it each word is one made-up id")
@@ -98,13 +102,19 @@ def read_process(text: str) -> tuple[str, int]:
     return name, int(pid)
 
 
+def read_credentials(arguments: argparse.Namespace) -> Credentials:
+    """How the router is reached; keys are in headers."""
+    return Credentials(tls=Tls(arguments.tls_ca)) if arguments.tls or arguments.tls_ca else PLAINTEXT
+
+
 def open_target(arguments: argparse.Namespace) -> AbstractAsyncContextManager[Target]:
     """By the address's scheme. Raises ValueError."""
     scheme, _, address = arguments.target.partition("://")
     headers = {name: value for name, _, value in (text.partition("=") for text in arguments.header)}
     match scheme:
         case "tidegate":
-            return ConverseTarget.open(ConverseOptions(address, arguments.streams, arguments.model, headers, arguments.exact))
+            options = ConverseOptions(address, arguments.streams, arguments.model, headers, arguments.exact, read_credentials(arguments))
+            return ConverseTarget.open(options)
         case "triton":
             encode = load_encoder(arguments.tokenizer) if arguments.tokenizer else encode_words
             model = arguments.model or "tensorrt_llm"

@@ -54,6 +54,8 @@ class Record:
     ended: float | None = None
     outcome: Outcome = Outcome.RUNNING
     reason: str = ""
+    retry_after_s: float = 0.0
+    """When a server that refused says to come again; 0 where it does not say."""
     usage: Usage | None = None
     counted: int = 0
     """Tokens that came, where the target sees tokens; 0 where it sees text."""

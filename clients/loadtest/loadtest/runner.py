@@ -2,7 +2,8 @@
 
 Open loop: requests are sent when they are due, whatever the server does; a moment is counted from when the request was due, so waiting that
 a slow server causes is never left out (coordinated omission). Closed loop: each of a fixed number of callers sends its next request when
-its last one has ended. Such callers slow down with the server, so a closed loop cannot show overload, and its results say so.
+its last one has ended; after one that failed or was refused it waits, as clients do, as long as the server says, or longer each time. Such
+callers slow down with the server, so a closed loop cannot show overload, and its results say so.
 
 One task per conversation, none per token. A single watch looks after all that run: a request that hears nothing for too long, or takes too
 long altogether, is given up, and that is its outcome.
@@ -25,6 +26,7 @@ from loadtest.request import Message, Request
 from loadtest.targets import Target
 
 WATCH_S = 0.1
+PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 AHEAD, AHEAD_S = 64, 0.02
 """Requests are made so many ahead, and only while the next is not due for so many seconds: long prompts take milliseconds to make."""
 
@@ -74,7 +76,7 @@ class Runner:
         self._warm_up_s = warm_up_s
         self._records: list[Record] = []
         self._running: dict[int, tuple[Record, asyncio.Task[None]]] = {}
-        self._conversations: set[asyncio.Task[None]] = set()
+        self._conversations: set[asyncio.Task[Record]] = set()
         self._promised = 0
         self._fault: BaseException | None = None
 
@@ -96,8 +98,12 @@ class Runner:
         source = iter(requests)
 
         async def call() -> None:
-            while time.perf_counter() < began + seconds and (request := next(source, None)) is not None:
-                await asyncio.wait({self._launch(request, time.perf_counter())})
+            pause = 0.0
+            while time.perf_counter() + pause < began + seconds and (request := next(source, None)) is not None:
+                await asyncio.sleep(pause)
+                conversation = self._launch(request, time.perf_counter())
+                await asyncio.wait({conversation})
+                pause = pause_after(conversation, pause)
 
         return await self._play(began, seconds, concurrency, _run_all(call() for _ in range(concurrency)))
 
@@ -129,19 +135,19 @@ class Runner:
             if not ahead:
                 ahead.extend(islice(source, 1))
 
-    def _launch(self, request: Request, due: float) -> asyncio.Task[None]:
+    def _launch(self, request: Request, due: float) -> asyncio.Task[Record]:
         self._promised += sum(1 for _ in request.with_follow_ups())
         task = asyncio.create_task(self._converse(request, due))
         self._conversations.add(task)
         task.add_done_callback(self._close)
         return task
 
-    async def _converse(self, request: Request, due: float) -> None:
-        """A request and those that follow it."""
+    async def _converse(self, request: Request, due: float) -> Record:
+        """A request and those that follow it; gives the record of the last that was sent."""
         while True:
             record = await self._ask(request, due)
             if request.follow_up is None or record.outcome is not Outcome.COMPLETED:
-                return
+                return record
             history = (*request.messages, Message("assistant", record.answer))
             due = time.perf_counter() + request.follow_up.at
             request = replace(request.follow_up, messages=history + request.follow_up.messages)
@@ -176,10 +182,17 @@ class Runner:
             record.fail(now, "NO_NEXT_TOKEN" if record.arrivals else "NO_FIRST_TOKEN", outcome=Outcome.STALLED)
         return record.outcome is not Outcome.RUNNING
 
-    def _close(self, conversation: asyncio.Task[None]) -> None:
+    def _close(self, conversation: asyncio.Task[Record]) -> None:
         self._conversations.discard(conversation)
         if not conversation.cancelled():
             self._fault = conversation.exception() or self._fault
+
+
+def pause_after(conversation: asyncio.Task[Record], last_pause: float) -> float:
+    """How long a caller of a closed loop waits before its next request. One that was given up has waited for long already."""
+    if conversation.cancelled() or conversation.exception() or conversation.result().outcome is Outcome.COMPLETED:
+        return 0.0
+    return conversation.result().retry_after_s or min(LONGEST_PAUSE_S, max(PAUSE_S, 2 * last_pause))
 
 
 async def _run_all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

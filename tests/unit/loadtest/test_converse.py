@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import time
 from collections.abc import Sequence
@@ -13,11 +14,14 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
+from loadtest.options import add_run_options, open_target
 from loadtest.record import Outcome, Record
 from loadtest.targets.converse import ConverseOptions, ConverseTarget, take_event
 from tidegate.v1.event_pb2 import Event, Failed, Queued, Started
 
+from tests.bench.authority import Authority
 from tests.bench.router import run_router
+from tests.bench.tenants import make_key
 from tests.bench.waiting import until
 from tests.bench.whole import run_bench
 from tests.bench.worker import Emit, End, Finish, Item, Wait, Worker
@@ -40,6 +44,21 @@ async def test_turns_share_streams(chatml: Path, streams: int) -> None:
         assert router.app.registry.get_sample_value("tidegate_streams") == streams
     assert {(record.outcome, record.tokens, len(record.arrivals)) for record in records} == {(Outcome.COMPLETED, 2, 2)}
     assert all(record.usage and record.usage.prompt > 0 and record.started is not None for record in records)
+
+
+async def test_a_router_with_tls_is_driven(chatml: Path, tmp_path: Path) -> None:
+    """By `tidegate://` and `--tls-ca`, the file of who signs its certificate."""
+    authority = Authority(tmp_path / "ca")
+    authority.issue("server", "IP:127.0.0.1")
+    parser = argparse.ArgumentParser()
+    add_run_options(parser)
+    async with Worker(chatml, ["ab"]).running() as worker, run_router(chatml, worker.address, tls=authority.section(), auth={}) as router:
+        key = await make_key(router)
+        given = (f"tidegate://{router.target}", "--tls-ca", f"{authority.folder}/ca.pem", "--header", f"authorization=Bearer {key}")
+        async with open_target(parser.parse_args(given)) as target:
+            record = Record(0, "", time.perf_counter())
+            await asyncio.wait_for(target.run(make_request(), record), 10)
+    assert (record.outcome, record.reason) == (Outcome.COMPLETED, "")
 
 
 @pytest.mark.parametrize(

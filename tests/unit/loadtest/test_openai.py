@@ -78,8 +78,9 @@ async def test_what_is_not_complete_has_failed(steps: list[Step], reason: str) -
     ],
 )
 async def test_busy_is_shed(answer: bytes) -> None:
-    """A server that says to come back later did nothing wrong."""
+    """A server that says to come back later did nothing wrong; when is kept."""
     record = await play(answer)
+    assert record.retry_after_s == (1 if b"retry-after" in answer else 0)
     assert (record.outcome, record.reason) == (Outcome.SHED, "QUOTA_EXHAUSTED")
 
 

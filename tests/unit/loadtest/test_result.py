@@ -6,12 +6,14 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loadtest.histogram import Histogram
 from loadtest.measures import measure
 from loadtest.record import Usage
 from loadtest.report import write_report
+from loadtest.report.charts import draw_load
 from loadtest.result import Load, Machine, Measures, Result, ResultUnreadable, Slo
 from loadtest.runner import Run
 from loadtest.tables import compare, compare_table, print_result
@@ -43,6 +45,16 @@ def make_run(load: Load, delay: float) -> Measures:
 def make_result(name: str = "router", delay: float = 0.01) -> Result:
     runs = [make_run(Load("open", rate), delay * rate / 20) for rate in (20.0, 40.0)]
     return Result(name, "tidegate://127.0.0.1:8500", {"rate": "20 40"}, Slo(), Machine("1", "3.11", "Linux", 2, "2026-01-01"), runs)
+
+
+def test_nothing_is_drawn_above_what_was_offered() -> None:
+    """More arrived by chance than the mean rate that was asked for: completions are drawn over what arrived."""
+    run = make_run(Load("open", 18.0), 0.01)
+    figure = draw_load([replace(make_result(), runs=[run])])
+    lines: dict[str, Any] = {str(line.get_label()): line for line in figure.axes[2].get_lines()}
+    drawn = lines["router completed"]
+    assert list(drawn.get_xdata()) == [run.offered_per_s]
+    assert list(drawn.get_ydata()) <= [run.offered_per_s]
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from itertools import repeat
+from itertools import count, repeat
 
 import pytest
 from loadtest.record import Outcome, Record
@@ -62,6 +62,26 @@ async def test_a_closed_loop_has_so_many_under_way() -> None:
 async def test_a_closed_loop_ends_with_its_requests() -> None:
     """Callers that find none left go."""
     run = await Runner(ScriptedTarget(lambda request: [0.01]), Patience()).play_closed([make_request(), make_request(1)], 8, 30)
+    assert len(run.records) == 2
+
+
+async def test_a_caller_of_a_closed_loop_that_is_refused_waits() -> None:
+    """Each time longer, so that a server that sheds load at once is not flooded."""
+    target = ScriptedTarget(lambda request: [Outcome.SHED])
+    requests = (make_request(number) for number, _ in enumerate(repeat(None)))
+    run = await Runner(target, Patience()).play_closed(requests, concurrency=2, seconds=0.5)
+    assert len(run.records) <= 2 * 3  # at 0, 0.1 and 0.3 s
+
+
+async def test_a_caller_of_a_closed_loop_waits_as_long_as_the_server_says() -> None:
+    """Here for longer than the run lasts."""
+
+    class Busy(ScriptedTarget):
+        async def run(self, request: Request, record: Record) -> None:
+            record.retry_after_s = 60
+            await super().run(request, record)
+
+    run = await Runner(Busy(lambda request: [Outcome.SHED]), Patience()).play_closed(map(make_request, count()), concurrency=2, seconds=5)
     assert len(run.records) == 2
 
 

@@ -48,6 +48,7 @@ def test_every_parameter_of_the_template_is_an_option() -> None:
         ({"kv_block": "64"}, "unknown parameter kv_block"),
         ({"kv_blocks": "0"}, "kv_blocks: must be a whole number of at least 1"),
         ({"max_num_seqs": "-1"}, "max_num_seqs: must be a whole number of at least 1"),
+        ({"profile": "slow"}, "profile: must be one of fast, deterministic"),
         ({"step_us": "1.5"}, "step_us: must be a whole number of at least 1"),
         ({"max_num_batched_tokens": ""}, "max_num_batched_tokens: must be a whole number of at least 1"),
         ({"model_dir": "${model_dir}"}, "model_dir: not set"),

@@ -74,6 +74,7 @@ type ChatServiceClient interface {
 	//   - PERMISSION_DENIED: the key is not for this model, or not for turns (PERMISSION_DENIED).
 	//   - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING; credentials,
 	//     limits or usage cannot be checked or recorded now (IDENTITY_UNKNOWN, QUOTA_UNAVAILABLE, LEDGER_FULL).
+	//   - FAILED_PRECONDITION: money limits the turn and the model has no price (PRICE_MISSING).
 	//   - RESOURCE_EXHAUSTED: a limit is used up (QUOTA_EXCEEDED, with google.rpc.QuotaFailure), the queue is full (QUEUE_FULL), the wait is too
 	//     long (QUEUE_TIMEOUT, DEADLINE_PASSED, DEADLINE_UNREACHABLE), or the worker has no room for this turn (WORKER_FULL).
 	//   - DEADLINE_EXCEEDED: the caller's deadline passed; the turn is cancelled in the engine.
@@ -198,6 +199,7 @@ type ChatServiceServer interface {
 	//   - PERMISSION_DENIED: the key is not for this model, or not for turns (PERMISSION_DENIED).
 	//   - UNAVAILABLE: no worker is up (NO_WORKER), the worker was lost (WORKER_LOST) or stands still (WORKER_STALLED), DRAINING; credentials,
 	//     limits or usage cannot be checked or recorded now (IDENTITY_UNKNOWN, QUOTA_UNAVAILABLE, LEDGER_FULL).
+	//   - FAILED_PRECONDITION: money limits the turn and the model has no price (PRICE_MISSING).
 	//   - RESOURCE_EXHAUSTED: a limit is used up (QUOTA_EXCEEDED, with google.rpc.QuotaFailure), the queue is full (QUEUE_FULL), the wait is too
 	//     long (QUEUE_TIMEOUT, DEADLINE_PASSED, DEADLINE_UNREACHABLE), or the worker has no room for this turn (WORKER_FULL).
 	//   - DEADLINE_EXCEEDED: the caller's deadline passed; the turn is cancelled in the engine.

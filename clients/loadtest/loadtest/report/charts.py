@@ -25,7 +25,8 @@ def draw_load(results: Sequence[Result]) -> Figure:
     ttft, itl, rate = figure.subplots(1, 3)
     for result, (colour, marker) in zip(results, looks(len(results)), strict=True):
         runs = sorted(result.runs, key=lambda run: run.load.value)
-        loads = [run.load.value for run in runs]
+        # What was really offered: arrivals come at random, and more than on average would be drawn as if more were completed than offered.
+        loads = [run.offered_per_s if run.load.kind == "open" else run.load.value for run in runs]
         for axes, of in ((ttft, "ttft"), (itl, "itl")):
             median, tail = ([_ms(getattr(getattr(run, of), name)) for run in runs] for name in ("p50", "p99"))
             axes.plot(loads, median, color=colour, marker=marker, label=f"{result.name} p50")

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 from tidegate import TidegateError
+from tidegate.credentials import Credentials
 from tidegate.errors import from_rpc_error
 from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, ConverseResponse, Setup, StartTurn
 from tidegate.v1.event_pb2 import Event
@@ -28,6 +29,7 @@ METHOD = "/tidegate.v1.ChatService/Converse"
 ROLES = {"system": ROLE_SYSTEM, "user": ROLE_USER, "assistant": ROLE_ASSISTANT}
 
 Headers = tuple[tuple[str, str], ...]
+PLAINTEXT = Credentials()
 
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -46,6 +48,7 @@ class ConverseOptions:
     headers: Mapping[str, str] = field(default_factory=dict)
     exact_length: bool = False
     """Whether answers must have as many tokens as asked for, whatever the model would say."""
+    credentials: Credentials = PLAINTEXT
 
 
 class Stream:
@@ -53,7 +56,7 @@ class Stream:
 
     def __init__(self, options: ConverseOptions, headers: Headers) -> None:
         self._options = options
-        self._channel = grpc.aio.insecure_channel(options.address, options=_CHANNEL_OPTIONS)
+        self._channel = options.credentials.open_channel(options.address, _CHANNEL_OPTIONS)
         open_call: Any = self._channel.stream_stream(METHOD, ConverseRequest.SerializeToString, stamp(ConverseResponse.FromString))
         self._call = open_call(metadata=headers)
         self._turns: dict[int, tuple[Record, asyncio.Event]] = {}
@@ -208,6 +211,7 @@ def take_event(record: Record, event: Event, at: float) -> None:
             record.complete(at)
         case "failed":
             error = TidegateError(event.failed.status)
+            record.retry_after_s = error.retry_after or 0.0
             shed = error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
             record.fail(at, reason_of(error), outcome=Outcome.SHED if shed else Outcome.FAILED)
 

@@ -169,8 +169,14 @@ class AnswerReader:
             reason = reason_of(json.loads(self._error_body)["error"], f"HTTP_{self._status}")
         except (ValueError, TypeError, KeyError):
             reason = f"HTTP_{self._status}"
+        self._record.retry_after_s = read_seconds(self._headers.get("retry-after", ""))
         shed = self._status == BUSY or (self._status == UNAVAILABLE and "retry-after" in self._headers)
         self._record.fail(at, reason, outcome=Outcome.SHED if shed else Outcome.FAILED)
+
+
+def read_seconds(text: str) -> float:
+    """Of `Retry-After`; 0 for a date, which no server of ours sends, and for what is neither."""
+    return float(text) if text.isascii() and text.isdecimal() else 0.0
 
 
 def read_usage(usage: Mapping[str, Any]) -> Usage:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.quota.limits import FREE, Limits, Price, SubjectKind
+from router.quota.limits import Limits, Price, SubjectKind
 from router.quota.terms import Terms, read_subject
 from router.store.database import StoreAway
 from router.store.rows import PriceRow, QuotaRow
@@ -61,11 +61,11 @@ async def test_the_price_is_that_of_the_time() -> None:
     prices = [PriceRow("m", at(20), Decimal(2), Decimal("0.5"), Decimal(4)), PriceRow("m", at(10), Decimal(1), Decimal(1), Decimal(1))]
     source = FakeTermsSource(prices=prices)
     assert [(await read(source, now)).find_price("m") for now in (9.0, 10.0, 20.0)] == [
-        FREE,
+        None,
         Price(1_000_000, 1_000_000, 1_000_000),
         Price(2_000_000, 4_000_000, 500_000),
     ]
-    assert (await read(source)).find_price("other") == FREE
+    assert (await read(source)).find_price("other") is None
 
 
 async def test_terms_are_read_again_only_when_they_changed() -> None:

@@ -10,10 +10,29 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
+import threading
+from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1
+
+
+def bind_to_parent(command: Sequence[str]) -> tuple[str, ...]:
+    """The command that runs `command` so that it is killed when the thread that starts it ends."""
+    return (sys.executable, "-IS", __file__, str(os.getpid()), *command)
+
+
+def die_with(parent: int) -> None:
+    """Kills this process when `parent` has ended: for one that was not started by `bind_to_parent`, as Triton's stubs are not."""
+
+    def wait() -> None:
+        select.select([handle], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    handle = os.pidfd_open(parent)
+    threading.Thread(target=wait, name="die-with-parent", daemon=True).start()
 
 
 def main(argv: list[str]) -> None:

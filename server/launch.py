@@ -25,12 +25,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from server import die_with_parent
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.folder import AssetError
 from server.assets.store import resolve_shown
 from server.build import TEMPLATE, UnknownValue, render_repository
+from server.die_with_parent import bind_to_parent
 from server.installation import PACKAGE_ROOT, LaunchError, find_installation
+from server.options import PROFILES
 from server.ports import reserve_ports
 from server.settings import name_and_value
 from server.triton_log import LogPipe, LogTail, log_line
@@ -175,7 +176,7 @@ async def spawn_group(command: Sequence[str], environment: Mapping[str, str]) ->
     read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-IS", die_with_parent.__file__, str(os.getpid()), *command),
+            *bind_to_parent(command),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=write_end,
             stderr=write_end,
@@ -272,7 +273,7 @@ def _prepare(arguments: argparse.Namespace, run_folder: Path) -> TritonOptions:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tidegate serve", description="Run Triton with a model until it is told to stop.")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id")
-    parser.add_argument("--profile", default="fast", choices=("fast", "deterministic"))
+    parser.add_argument("--profile", default="fast", choices=PROFILES)
     parser.add_argument("--set", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="another placeholder")
     parser.add_argument("--repository", type=Path, default=TEMPLATE, help="template to render")
     parser.add_argument("--triton", type=Path, metavar="PATH", help="tritonserver to run; found by itself by default")

@@ -1,11 +1,14 @@
 """The whole system on one machine: model, Triton, router and a trace collector. Used by `tidegate up`, the demo and the e2e tests.
 
-Everything it starts is what a deployment runs, as processes of their own; only the trace collector lives in the caller's process.
+Everything it starts is what a deployment runs, as processes of their own; only the trace collector lives in the caller's process. Killed
+with -9, that process takes along what it started; the database ends with the router.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -21,6 +24,7 @@ from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.store import resolve_shown
 from server.build import TEMPLATE, render_repository
 from server.collector import Collector
+from server.die_with_parent import bind_to_parent
 from server.launch import Triton, TritonOptions, ask_to_exit
 from server.ports import reserve_ports
 
@@ -81,7 +85,7 @@ async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
             stack.push_async_callback(triton.stop)
         worker = triton.endpoints.grpc if triton else options.worker
         config = work / "router.toml"
-        config.write_text(router_config(options, folder, worker, collector.url, options.store or f"{work}/store"))
+        config.write_text(router_config(options, folder, worker, collector.url, options.store or f"{work}/store"), encoding="utf-8")
         process, places = await _start_router(config, stack)
         await _wait_serving(places["router ready"])
         yield Stack(places["router ready"], places["metrics"], places["http"], worker, config, triton, process, collector, repository)
@@ -93,12 +97,12 @@ def router_config(options: StackOptions, folder: Path, worker: str, trace_url: s
 listen = "127.0.0.1:{options.port}"
 
 [[models]]
-name = "{folder.name}"
-path = "{folder}"
-workers = ["{worker}"]
+name = {_quote(model_name(folder))}
+path = {_quote(str(folder))}
+workers = [{_quote(worker)}]
 
 [store]
-folder = "{store}"
+folder = {_quote(store)}
 
 [auth]
 anonymous = true
@@ -107,18 +111,28 @@ anonymous = true
 listen = "127.0.0.1:{options.http_port}"
 
 [telemetry]
-otlp_endpoint = "{trace_url}"
+otlp_endpoint = {_quote(trace_url)}
 metrics_listen = "127.0.0.1:{options.metrics_port}"
 
 {options.router}
 """
 
 
+def model_name(folder: Path) -> str:
+    """What callers call the model of a folder: its name, with what no model's name may have replaced."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name)[:128]
+
+
+def _quote(text: str) -> str:
+    """A TOML string. JSON's are ones, but for DEL, which TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _render(options: StackOptions, folder: Path, work: Path, trace_url: str) -> Path:
     values = {
         "engine": "openvino",
         "model_dir": str(folder),
-        "model_name": folder.name,
+        "model_name": model_name(folder),
         "profile": options.profile,
         "otlp_url": trace_url,
         **options.engine,
@@ -129,7 +143,7 @@ def _render(options: StackOptions, folder: Path, work: Path, trace_url: str) -> 
 async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.subprocess.Process, dict[str, str]]:
     """The process, and where it says that it listens, by its words for that."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "router", str(config)),
+        *bind_to_parent((sys.executable, "-m", "router", str(config))),
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,  # Ctrl-C in the terminal is for this process, which stops the parts in order
     )

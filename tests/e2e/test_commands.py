@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from server.stack import Stack
+from tests.bench.waiting import until
 
 TIDEGATE = Path(sys.executable).with_name("tidegate")
 
@@ -45,6 +46,50 @@ async def test_chat_streams_remembers_and_cancels_without_leaving(stack: Stack) 
     os.write(terminal, b"\x04")
     assert await chat.wait() == 0
     os.close(terminal)
+
+
+async def test_killing_up_leaves_no_process(tmp_path: Path) -> None:
+    """kill -9 of `tidegate up` takes along the router, Triton and its stub, and the database with its keeper."""
+    ports = ("--port", "0", "--http-port", "0", "--metrics-port", "0")
+    up = await asyncio.create_subprocess_exec(TIDEGATE, "up", *ports, "--store", tmp_path / "store", stdout=asyncio.subprocess.PIPE)
+    assert up.stdout is not None
+    try:
+        async for line in up.stdout:
+            if b"Tidegate is up" in line:
+                break
+        started = _started_by(up.pid, str(tmp_path))
+    finally:
+        up.kill()
+        await up.wait()
+    text = "\n".join(started.values())
+    assert all(name in text for name in ("tritonserver", "triton_python_backend_stub", "-m router ", "router.store.embedded", "postgres"))
+    await until(lambda: not any(_command(pid) == command for pid, command in started.items()), 60)
+
+
+def _started_by(parent: int, folder: str) -> dict[int, str]:
+    """The commands of all processes below one, and of the database, which is nobody's child, by the folder that it works in."""
+    running = {int(path.name): _command(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    found, last = {parent}, 0
+    while len(found) > last:
+        last = len(found)
+        found |= {pid for pid, command in running.items() if command and (_parent(pid) in found or folder in command)}
+    return {pid: running[pid] for pid in found - {parent}}
+
+
+def _parent(pid: int) -> int:
+    """0 for a process that has gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _command(pid: int) -> str:
+    """Empty for a process that has gone, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 async def _type(terminal: int, text: str, expected: str) -> str:

@@ -37,6 +37,8 @@ class _Unroller:
         self.unrolled: dict[str, Rule] = {}
         self._place = ""
         self._made = len(rules)
+        self._optional: dict[tuple[Node, Node, Node], Node] = {}
+        """Optional parts by themselves, what follows them, and what follows where they are left out: each becomes one rule."""
         self._elements = 0
         self._weight = 0
 
@@ -82,12 +84,18 @@ class _Unroller:
             self._define(loop.rule, choice((self._join(repeat.node, loop), end)))
         else:
             for _ in range(repeat.high - repeat.low):
-                rest = self._share(choice((self._join(repeat.node, rest), end)))
+                rest = self._unroll_optional(repeat.node, rest, end)
         tail[:] = [rest]
         for _ in range(repeat.low):
             self._prepend(repeat.node, tail)
             if not isinstance(repeat.node, Literal | Chars | Reference):
                 tail[:] = [self._share(sequence(reversed(tail)))]
+
+    def _unroll_optional(self, node: Node, rest: Node, end: Node) -> Node:
+        key = node, rest, end
+        if key not in self._optional:
+            self._optional[key] = self._share(choice((self._join(node, rest), end)))
+        return self._optional[key]
 
     def _share(self, node: Node) -> Node:
         """Something short for the node, so that it may stand in several places."""

@@ -26,7 +26,12 @@ def _chain(rules: int) -> str:
 
 LIMITS = [
     ("free text is counted to 100", SCHEMA, '{"maxLength":100}', '{"maxLength":101}'),
-    ("lengths of several strings are added", SCHEMA, '{"items":{"maxLength":100}}', '{"anyOf":[{"maxLength":60},{"maxLength":41}]}'),
+    (
+        "lengths of several texts are added, but for those that end alike",
+        SCHEMA,
+        '{"anyOf":[{"items":{"maxLength":100}},{"maxLength":60}]}',
+        '{"anyOf":[{"maxLength":60},{"pattern":"^[^a]{0,41}$"}]}',
+    ),
     ("letters are counted to 400", REGEX, "[a-z]{400}", "[a-z]{401}"),
     ("digits are counted to 1000", REGEX, r"\d{1000}", r"\d{1001}"),
     ("a list may have 900 items", SCHEMA, '{"items":{"const":1},"maxItems":900}', '{"items":{"const":1},"maxItems":1000}'),
@@ -51,3 +56,10 @@ def test_what_follows_a_repetition_is_written_once() -> None:
     ending = "x" * 3000
     assert compile_guide(Guide(REGEX, r"\d{0,900}" + ending)).count(ending) == 1
     assert len(compile_guide(Guide(REGEX, r"\d{0,900}" + ending))) < 40_000
+
+
+def test_what_ends_alike_is_written_once() -> None:
+    """Lengths and decimals of many fields share their ends, so a schema of twenty different bounds is no large one."""
+    numbers = {f"p{it}": {"type": "number", "minimum": it, "maximum": 100 * it + 50} for it in range(20)}
+    texts = {f"t{it}": {"type": "string", "maxLength": 80 + it} for it in range(10)}
+    assert compile_guide(Guide(SCHEMA, json.dumps({"properties": numbers | texts}))).count("\n") < 300

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from router import logs
 from router.app import build
 from router.config import Config, ConfigInvalid, load_config
 from router.errors import StartFailed
@@ -25,8 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("config", type=Path, help="TOML file; see router/config.py")
     parser.add_argument("--print-config", action="store_true", help="print the configuration in force, then exit")
     parser.add_argument("--new-operator-key", metavar="NAME", help="print a new key that may do everything, then exit")
+    parser.add_argument("--log-format", choices=logs.FORMATS, default="text", help="of the lines on stderr (default %(default)s)")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(arguments.log_format)
     try:
         config = load_config(arguments.config)
         if arguments.print_config:

@@ -234,5 +234,6 @@ def internal() -> RouterError:
 
 
 def describe_fault(error: BaseException) -> str:
-    """An unexpected exception for the log: its class and the lines it passed, not its words, which may hold a prompt or a key."""
-    return f"{type(error).__name__}\n{''.join(traceback.format_tb(error.__traceback__))}"
+    """An unexpected exception for the log: its class and the lines it passed, not its words, which may hold a prompt or a key. One line."""
+    places = [f"{it.filename}:{it.lineno} in {it.name}" for it in reversed(traceback.extract_tb(error.__traceback__))]
+    return f"{type(error).__name__} at {', from '.join(places)}"

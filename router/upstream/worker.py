@@ -17,6 +17,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
 from router.errors import describe_fault, no_worker
+from router.logs import fields
 from router.model import GenerationRequest, WorkerDescription, WorkerLoad
 from router.upstream import contract, stock
 from router.upstream.direct import Direct
@@ -98,7 +99,7 @@ class Worker:
             except (LinkBroken, grpc.RpcError) as error:
                 self._note_trouble(_describe(error))
             except Exception as error:
-                log.error("worker %s: %s", self.address, describe_fault(error))
+                log.error("worker %s: %s", self.address, describe_fault(error), extra=fields(self.address))
             await asyncio.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
             self._failures += 1
 
@@ -129,7 +130,7 @@ class Worker:
     def _note_trouble(self, trouble: str) -> None:
         """Says once what is wrong, as long as it stays so: a worker that is away is tried for again each second."""
         if trouble != self._trouble:
-            log.warning("worker %s: %s", self.address, trouble)
+            log.warning("worker %s: %s", self.address, trouble, extra=fields(self.address))
         self._trouble = trouble
 
     def _note_sharing(self, salt: str) -> None:
@@ -142,7 +143,7 @@ class Worker:
     def _take_state(self) -> None:
         if self.description and not self._was_up:
             self._failures, self._trouble = 0, ""
-            log.info("worker %s is up: %s", self.address, _tell(self.description))
+            log.info("worker %s is up: %s", self.address, _tell(self.description), extra=fields(self.address))
         self._was_up = self.up
         self._on_state()
 

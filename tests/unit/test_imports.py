@@ -62,7 +62,7 @@ LAYERS = (
         "router.turn",
         "router.upstream",
     ),
-    ("router.config", "router.errors", "router.model", "router.model_config", "router.tokens", "router.tools"),
+    ("router.config", "router.errors", "router.logs", "router.model", "router.model_config", "router.tokens", "router.tools"),
 )
 
 # What the router's domain may not know of.

@@ -23,6 +23,7 @@ from tidegate.v1 import admin_service_pb2_grpc, chat_service_pb2_grpc
 from tritonclient.grpc.service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 
 from router.auth.assemble import Identity, assemble_identity
+from router.auth.refusals import Refusals
 from router.choice import Chooser
 from router.config import Config, cannot_bind
 from router.degradation.cascade import FeaturePredictor
@@ -71,15 +72,15 @@ def build(config: Config) -> App:
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
     models = Models([Model(model, load_tokenizer(model.path), executor) for model in config.models], config.aliases)
     store = Store(config.store)
-    identity = assemble_identity(config.auth, config.store.folder, IdentityStore(store.database))
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    identity = assemble_identity(config.auth, config.store.folder, IdentityStore(store.database), Refusals(metrics.auth_refusals))
     counting = assemble_quota(config.quota)
     terms = Terms(TermsStore(store.database), time.time, lambda drained: drain_workers(pools, drained))
     ledger = Ledger(config.store.folder / "ledger", UsageStore(store.database))
     spending = Spending(terms, counting.quota, ledger, config.name, time.time)
     health = Health()
     provider = build_provider(config.telemetry)
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
     owner = Owner(config.name, lambda: tell_health(health, pools), on_receipts=spending.take_receipts)
     pools = {
         it.name: build_pool(model, it, config, owner, metrics, executor=executor) for model, it in zip(models, config.models, strict=True)

@@ -64,6 +64,15 @@ class CallerError(TidegateError):
     """The caller must change the request."""
 
 
+class Unauthenticated(CallerError):
+    """Nobody is known to be calling. Always the same words for callers: they must not tell which part was wrong."""
+
+    def __init__(self, why: str, detail: str) -> None:
+        super().__init__(Code.UNAUTHENTICATED, "UNAUTHENTICATED", "no valid credentials; send `authorization: Bearer` and a key or token")
+        self.why = why
+        self.detail = detail
+
+
 class WorkerError(TidegateError):
     """A worker is lost, stands still, is full or failed. Says nothing about the request."""
 
@@ -110,9 +119,9 @@ def unknown(kind: str, field: str, text: str = "") -> CallerError:
     return CallerError(Code.NOT_FOUND, f"{kind.upper()}_UNKNOWN", text, violations=(Violation(field, text),))
 
 
-def unauthenticated() -> CallerError:
-    """No credentials, or none that hold. Always the same words: they must not tell which part was wrong."""
-    return CallerError(Code.UNAUTHENTICATED, "UNAUTHENTICATED", "no valid credentials; send `authorization: Bearer` and a key or token")
+def unauthenticated(why: str = "", detail: str = "") -> Unauthenticated:
+    """No credentials, or none that hold: `why`, and the detail, are for the log."""
+    return Unauthenticated(why, detail)
 
 
 def permission_denied(description: str) -> CallerError:

@@ -119,7 +119,7 @@ class Pipeline:
 
     async def _identify(self, call: Call, asked: Asked) -> Principal:
         """Who is calling, as of now: a key may have been revoked since its stream was opened."""
-        who = await self._authenticator.identify(call.credentials.headers, call.credentials.peer)
+        who = await self._authenticator.identify(call.credentials.headers, call.credentials.peer, call.request_id)
         who.require_model(*(model.name for model in asked.models))
         return who
 

@@ -43,6 +43,7 @@ class Metrics:
         self.downgrading = Gauge(
             "tidegate_downgrading", "Whether a smaller model answers turns that would wait for too long", ["model"], registry=registry
         )
+        self.auth_refusals = Counter("tidegate_auth_refusals", "Callers refused, by why", ["reason"], registry=registry)
         self.streams = Gauge("tidegate_streams", "Open streams of callers", registry=registry)
         self.resumed_streams = Counter("tidegate_resumed_streams", "Streams taken up again by their callers", registry=registry)
         self.detached_streams = Gauge("tidegate_detached_streams", "Streams that wait for their callers to come back", registry=registry)

@@ -21,6 +21,7 @@ from router.auth.jwks import KeySet
 from router.auth.keys import KeyHash, load_peppers
 from router.auth.mtls import ServiceCertificates
 from router.auth.principal import Principal, Role
+from router.auth.refusals import Refusals
 from router.auth.tokens import Issuer, TokenVerifier
 
 ANONYMOUS = Principal("local", "anonymous", frozenset({Role.CALLER}))
@@ -50,7 +51,7 @@ class Identity:
             self.executor.shutdown(wait=False)
 
 
-def assemble_identity(auth: config.Auth, folder: Path, source: KeySource) -> Identity:
+def assemble_identity(auth: config.Auth, folder: Path, source: KeySource, refusals: Refusals) -> Identity:
     """All that an Authenticator needs; `folder` holds the keys' pepper. Raises ConfigInvalid."""
     keys = build_key_hash(folder)
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="key-sets")
@@ -62,6 +63,7 @@ def assemble_identity(auth: config.Auth, folder: Path, source: KeySource) -> Ide
         directory,
         TokenVerifier(issuers, time.time),
         ServiceCertificates({it.name: Principal(it.tenant, it.user, frozenset(map(Role, it.roles))) for it in auth.services}),
+        refusals,
         now=time.time,
         anonymous=ANONYMOUS if auth.anonymous else None,
     )

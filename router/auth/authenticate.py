@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 
 from router.auth.directory import Directory
 from router.auth.keys import KeyHash, read_prefix
-from router.auth.mtls import Peer, ServiceCertificates
+from router.auth.mtls import NAME_PROPERTIES, Peer, ServiceCertificates
 from router.auth.principal import Principal, read_roles
+from router.auth.refusals import Refusals, Why
 from router.auth.tokens import TokenVerifier
 from router.errors import unauthenticated
 from router.store.rows import KeyRow
@@ -37,6 +38,7 @@ class Authenticator:
         directory: Directory,
         tokens: TokenVerifier,
         services: ServiceCertificates,
+        refusals: Refusals,
         *,
         now: Callable[[], float],
         anonymous: Principal | None = None,
@@ -45,6 +47,7 @@ class Authenticator:
         self._directory = directory
         self._tokens = tokens
         self._services = services
+        self.refusals = refusals
         self._now = now
         self._anonymous = anonymous
 
@@ -53,8 +56,12 @@ class Authenticator:
         """Whether anybody can be let in now."""
         return self._anonymous is not None or self._directory.is_known
 
-    async def identify(self, headers: Headers, peer: Peer) -> Principal:
+    async def identify(self, headers: Headers, peer: Peer, request_id: str = "") -> Principal:
         """Who is calling. Raises CallerError UNAUTHENTICATED, and RouterError IDENTITY_UNKNOWN while credentials cannot be checked."""
+        with self.refusals.noted(request_id):
+            return await self._identify(headers, peer)
+
+    async def _identify(self, headers: Headers, peer: Peer) -> Principal:
         given = [value for name, value in headers if name.lower() == "authorization"]
         if not given:
             return self._identify_peer(peer)
@@ -69,26 +76,32 @@ class Authenticator:
         if principal is not None:
             return self._admit(principal)
         if self._anonymous is None:
-            raise unauthenticated()
+            raise unauthenticated(*describe_peer(peer))
         return self._anonymous
 
     async def _check_key(self, text: str) -> Principal:
         prefix = read_prefix(text)
         key = None if prefix is None else await self._directory.find_key(prefix)
-        if not self._keys.matches(text, key) or key is None or not self._is_valid(key):
-            raise unauthenticated()
+        matches = self._keys.matches(text, key)
+        if prefix is None or key is None:
+            raise unauthenticated(Why.MALFORMED if prefix is None else Why.UNKNOWN_KEY, f"key {prefix or ''}")
+        if not matches:
+            raise unauthenticated(Why.WRONG_KEY if self._keys.knows_pepper(key) else Why.OTHER_PEPPER, f"key {prefix}")
+        self._check_term(key)
         if self._keys.is_renewable(key):
             self._directory.renew(key.prefix, self._keys.digests(text))
         models = None if key.models is None else frozenset(key.models)
         return Principal(key.tenant, key.user, read_roles(key.roles), key.prefix, models)
 
-    def _is_valid(self, key: KeyRow) -> bool:
-        now = datetime.fromtimestamp(self._now(), UTC)
-        return key.revoked_at is None and (key.expires_at is None or now < key.expires_at)
+    def _check_term(self, key: KeyRow) -> None:
+        if key.revoked_at is not None:
+            raise unauthenticated(Why.REVOKED, f"key {key.prefix}, since {key.revoked_at:%Y-%m-%d %H:%M:%S}")
+        if key.expires_at is not None and datetime.fromtimestamp(self._now(), UTC) >= key.expires_at:
+            raise unauthenticated(Why.EXPIRED, f"key {key.prefix}, since {key.expires_at:%Y-%m-%d %H:%M:%S}")
 
     def _admit(self, principal: Principal) -> Principal:
         if self._directory.is_disabled(principal.tenant):
-            raise unauthenticated()
+            raise unauthenticated(Why.TENANT_DISABLED, f"tenant {principal.tenant}")
         return principal
 
 
@@ -100,9 +113,17 @@ def _is_of_our_form(credential: str) -> bool:
 def read_bearer(values: list[str | bytes]) -> str:
     """The credential of the only `authorization` header. Raises CallerError UNAUTHENTICATED when it is not one of a sane form."""
     if len(values) != 1 or not isinstance(values[0], str) or len(values[0]) > _MAX_CHARS or not values[0].isascii():
-        raise unauthenticated()
+        raise unauthenticated(Why.MALFORMED, "not one header of ASCII")
     header = values[0].strip()  # gRPC, unlike HTTP, leaves what a client such as perf_analyzer writes behind the colon
     credential = header[len(_SCHEME) :]
     if header[: len(_SCHEME)].lower() != _SCHEME or not credential or any(mark.isspace() for mark in credential):
-        raise unauthenticated()
+        raise unauthenticated(Why.MALFORMED, "not a bearer")
     return credential
+
+
+def describe_peer(peer: Peer) -> tuple[Why, str]:
+    """Why a caller without a bearer is nobody."""
+    names = [name.decode(errors="replace") for names in map(peer.get, NAME_PROPERTIES) for name in names or ()]
+    if not names:
+        return Why.MISSING, "neither key, token nor certificate"
+    return Why.CERTIFICATE, f"no service of ours is named {', '.join(names)}"

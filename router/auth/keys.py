@@ -78,6 +78,10 @@ class KeyHash:
         digests = [_digest(pepper, text) for pepper in self._peppers]
         return sum(_is_same(one, other) for one in digests for other in stored) > 0  # all are compared, whatever the first says
 
+    def knows_pepper(self, key: KeyRow) -> bool:
+        """Whether one of the peppers is one that a key is stored under, as far as is known."""
+        return key.pepper is None or not {key.pepper, key.next_pepper}.isdisjoint(self.names)
+
     def is_old(self, key: KeyRow) -> bool:
         """Whether a key will no longer be recognised once the peppers of before are forgotten, as far as is known."""
         return self.pepper not in (key.pepper, key.next_pepper)

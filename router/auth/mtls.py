@@ -9,7 +9,7 @@ from router.auth.principal import Principal
 Peer = Mapping[str, Iterable[bytes]]
 """What gRPC's `auth_context()` says of the other side; empty without TLS."""
 
-_NAME_PROPERTIES = ("peer_spiffe_id", "peer_uri", "peer_dns")
+NAME_PROPERTIES = ("peer_spiffe_id", "peer_uri", "peer_dns")
 
 
 class ServiceCertificates:
@@ -25,6 +25,6 @@ class ServiceCertificates:
         """The service that a peer is; None when it is none of ours, or more than one."""
         if list(peer.get("transport_security_type", ())) != [b"ssl"]:
             return None
-        names = {name for kind in _NAME_PROPERTIES for name in peer.get(kind, ())}
+        names = {name for kind in NAME_PROPERTIES for name in peer.get(kind, ())}
         found = [self._services[name] for name in sorted(names) if name in self._services]
         return found[0] if len(set(found)) == 1 else None

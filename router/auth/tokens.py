@@ -14,6 +14,7 @@ import jwt
 
 from router.auth.jwks import KeySet
 from router.auth.principal import Principal, Role
+from router.auth.refusals import Why
 from router.errors import unauthenticated
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
@@ -21,6 +22,10 @@ ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "E
 _MAX_TOKEN_CHARS = 16 * 1024
 _MAX_NAME_CHARS = 256
 _REQUIRED = ["exp", "iss", "aud"]
+
+
+class ClaimsInvalid(ValueError):
+    """Claims that hold do not name a tenant and a user that their issuer may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +64,21 @@ class TokenVerifier:
             if len(token) > _MAX_TOKEN_CHARS:
                 raise jwt.InvalidTokenError
             unverified = jwt.decode_complete(token, options={"verify_signature": False})
-            issuer, keys = self._issuers[unverified["payload"]["iss"]]
-            if unverified["header"]["alg"] != issuer.algorithm:
-                raise jwt.InvalidAlgorithmError
-            key = await keys.find(unverified["header"]["kid"])
-            if key is None:
-                raise jwt.InvalidKeyError
+            issuer, key = await self._find_key(unverified["header"], unverified["payload"]["iss"])
             return read_principal(issuer, self._read_claims(token, issuer, key))
-        except (jwt.PyJWTError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError):  # a token may hold any JSON
-            raise unauthenticated() from None
+        except (jwt.PyJWTError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:  # a token may hold any JSON
+            raise unauthenticated(_explain(error), "a token") from None
+
+    async def _find_key(self, header: Mapping[str, Any], url: str) -> tuple[Issuer, jwt.PyJWK]:
+        if url not in self._issuers:
+            raise unauthenticated(Why.ISSUER, f"a token of {url}")
+        issuer, keys = self._issuers[url]
+        if header["alg"] != issuer.algorithm:
+            raise unauthenticated(Why.ALGORITHM, f"a token signed with {header['alg']}")
+        key = await keys.find(header["kid"])
+        if key is None:
+            raise unauthenticated(Why.UNKNOWN_KID, f"kid {header['kid']} of {url}")
+        return issuer, key
 
     def _read_claims(self, token: str, issuer: Issuer, key: jwt.PyJWK) -> dict[str, Any]:
         # PyJWT reads the system's clock; times are checked here, by the clock passed in.
@@ -75,20 +86,34 @@ class TokenVerifier:
         claims: dict[str, Any] = jwt.decode(
             token, key, algorithms=[issuer.algorithm], audience=issuer.audience, issuer=issuer.url, options=options
         )
-        if not self._is_current(claims, issuer.leeway_s):
-            raise jwt.ExpiredSignatureError
+        self._check_times(claims, issuer.leeway_s)
         return claims
 
-    def _is_current(self, claims: Mapping[str, Any], leeway_s: float) -> bool:
-        now = self._now()
-        return float(claims["exp"]) > now - leeway_s and float(claims.get("nbf", 0)) <= now + leeway_s
+    def _check_times(self, claims: Mapping[str, Any], leeway_s: float) -> None:
+        now, expires_at, begins_at = self._now(), float(claims["exp"]), float(claims.get("nbf", 0))
+        if not expires_at > now - leeway_s:
+            raise unauthenticated(Why.EXPIRED, f"a token, {now - expires_at:.0f} s ago")
+        if not begins_at <= now + leeway_s:
+            raise unauthenticated(Why.NOT_YET_VALID, f"a token, for {begins_at - now:.0f} s")
+
+
+def _explain(error: Exception) -> Why:
+    return next((why for kind, why in _REASONS.items() if isinstance(error, kind)), Why.MALFORMED)
+
+
+_REASONS: Mapping[type[Exception], Why] = {
+    jwt.InvalidAudienceError: Why.AUDIENCE,
+    jwt.InvalidSignatureError: Why.SIGNATURE,
+    jwt.MissingRequiredClaimError: Why.CLAIMS,
+    ClaimsInvalid: Why.CLAIMS,
+}
 
 
 def read_principal(issuer: Issuer, claims: Mapping[str, Any]) -> Principal:
     """A principal from claims that hold. Raises ValueError when they do not name a tenant and a user that the issuer may name."""
     tenant, user = (_read_name(claims, claim) for claim in (issuer.tenant_claim, issuer.user_claim))
     if issuer.tenants is not None and tenant not in issuer.tenants:
-        raise ValueError("not this issuer's tenant")
+        raise ClaimsInvalid("not this issuer's tenant")
     given = _read_claim(claims, issuer.roles_claim)
     names = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
     roles = {issuer.roles[name] for name in names if isinstance(name, str) and name in issuer.roles}
@@ -99,7 +124,7 @@ def _read_name(claims: Mapping[str, Any], claim: str) -> str:
     # Names go to logs, metrics and the ledger.
     name = _read_claim(claims, claim)
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MAX_NAME_CHARS:
-        raise ValueError("not a name")
+        raise ClaimsInvalid("not a name")
     return name
 
 

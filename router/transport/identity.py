@@ -19,5 +19,5 @@ class Gate:
     async def admit(self, method_name: str) -> None:
         """Looks at the current call. Raises CallerError UNAUTHENTICATED and RouterError IDENTITY_UNKNOWN."""
         if not method_name.startswith(_OPEN):
-            credentials = current_call().credentials
-            set_principal(await self._authenticator.identify(credentials.headers, credentials.peer))
+            call = current_call()
+            set_principal(await self._authenticator.identify(call.credentials.headers, call.credentials.peer, call.request_id))

@@ -17,7 +17,7 @@ from router.auth.tokens import TokenVerifier
 from router.errors import CallerError
 from router.store.database import Database
 from router.store.identity import IdentityStore
-from tests.unit.router.auth.bench import KEYS
+from tests.unit.router.auth.bench import KEYS, build_refusals
 
 GRANT = KeyGrant("acme", "ann", "laptop")
 
@@ -26,7 +26,7 @@ GRANT = KeyGrant("acme", "ann", "laptop")
 async def watched(database: Database, hashing: KeyHash = KEYS) -> AsyncIterator[Authenticator]:
     """The identity part of one router."""
     async with Directory(IdentityStore(database), clock=time.monotonic).running() as directory:
-        yield Authenticator(hashing, directory, TokenVerifier([], time.time), ServiceCertificates({}), now=time.time)
+        yield Authenticator(hashing, directory, TokenVerifier([], time.time), ServiceCertificates({}), build_refusals(), now=time.time)
 
 
 async def ask(authenticator: Authenticator, text: str) -> Principal:

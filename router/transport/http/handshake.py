@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
-from router.errors import permission_denied
 from router.model import Call, Credentials
 from router.transport.requests import describe_call
 
@@ -26,10 +25,9 @@ class Handshake:
     origin: str
     host: str
 
-    def check_origin(self, allowed: Sequence[str]) -> None:
-        """Web pages of other origins than this server's own must be allowed. Raises CallerError PERMISSION_DENIED."""
-        if self.origin and self.origin not in allowed and urlsplit(self.origin).netloc != self.host:
-            raise permission_denied("web pages from this origin may not call")
+    def is_allowed(self, origins: Sequence[str]) -> bool:
+        """Whether the web page, if it is one, is of this server's own origin or of one of these."""
+        return not self.origin or self.origin in origins or urlsplit(self.origin).netloc == self.host
 
 
 def read_handshake(scope: Scope) -> Handshake:

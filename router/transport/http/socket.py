@@ -65,7 +65,8 @@ class ConverseSocket:
 
     async def _admit(self, handshake: Handshake) -> Principal:
         who = await self._gate.identify(handshake.call)
-        handshake.check_origin(self._allowed_origins)
+        if not handshake.is_allowed(self._allowed_origins):
+            raise self._gate.refuse_origin(handshake.call, handshake.origin)
         return who
 
     async def _converse(self, websocket: WebSocket, handshake: Handshake, who: Principal) -> None:

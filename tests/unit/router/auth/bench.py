@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from prometheus_client import CollectorRegistry
 
 from router.auth.authenticate import Authenticator
 from router.auth.directory import Directory
@@ -19,10 +21,12 @@ from router.auth.jwks import KeySet
 from router.auth.keys import KeyHash, NewKey
 from router.auth.mtls import ServiceCertificates
 from router.auth.principal import Principal, Role
+from router.auth.refusals import Refusals
 from router.auth.tokens import Issuer, TokenVerifier
 from router.store.database import StoreAway
 from router.store.identity import Changes
 from router.store.rows import KeyDigests, KeyRow
+from router.telemetry import Metrics
 
 START = 1_800_000_000.0
 ISSUER = Issuer("https://id.example", "tidegate", "RS256", roles={"gateway-admin": Role.TENANT_ADMIN})
@@ -123,6 +127,11 @@ def claims_of(**claims: Any) -> dict[str, Any]:
     return {name: value for name, value in {**usual, **claims}.items() if value is not None}
 
 
+def build_refusals(registry: CollectorRegistry | None = None) -> Refusals:
+    """An account of refusals, with a registry of its own unless one is given."""
+    return Refusals(Metrics(registry or CollectorRegistry()).auth_refusals)
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """An authenticator and what it stands on."""
@@ -131,6 +140,12 @@ class Gate:
     keys: FakeKeys
     directory: Directory
     authenticator: Authenticator
+    registry: CollectorRegistry
+
+    def counts(self) -> Counter[str]:
+        """Refusals by their reasons."""
+        samples = [it for family in self.registry.collect() for it in family.samples if it.name == "tidegate_auth_refusals_total"]
+        return Counter({it.labels["reason"]: int(it.value) for it in samples})
 
     async def ask(self, *credentials: str | bytes) -> Principal:
         """Identifies a caller who sends these `authorization` headers."""
@@ -151,4 +166,6 @@ async def build_gate(
     await directory.poll()
     signer = signer or Signer()
     tokens = TokenVerifier([(issuer, KeySet(issuer.url, issuer.algorithm, signer.fetch, clock)) for issuer in issuers], clock)
-    return Gate(clock, keys, directory, Authenticator(hashing, directory, tokens, ServiceCertificates(SERVICES), now=clock))
+    registry = CollectorRegistry()
+    services, refusals = ServiceCertificates(SERVICES), build_refusals(registry)
+    return Gate(clock, keys, directory, Authenticator(hashing, directory, tokens, services, refusals, now=clock), registry)

@@ -12,7 +12,7 @@ from router.auth.mtls import ServiceCertificates
 from router.auth.principal import Principal, Role
 from router.auth.tokens import TokenVerifier
 from router.errors import CallerError
-from tests.unit.router.auth.bench import KEYS, SERVICES, build_gate
+from tests.unit.router.auth.bench import KEYS, SERVICES, build_gate, build_refusals
 
 BILLING = {"transport_security_type": [b"ssl"], "peer_spiffe_id": [b"spiffe://acme/billing"], "peer_uri": [b"spiffe://acme/billing"]}
 ANN = Principal("acme", "ann", frozenset({Role.CALLER}))
@@ -71,7 +71,7 @@ async def test_callers_without_credentials_may_be_let_in() -> None:
     """As the configured principal, and only when they send none at all."""
     gate = await build_gate()
     services, tokens = ServiceCertificates({}), TokenVerifier([], gate.clock)
-    authenticator = Authenticator(KEYS, gate.directory, tokens, services, now=gate.clock, anonymous=ANN)
+    authenticator = Authenticator(KEYS, gate.directory, tokens, services, build_refusals(), now=gate.clock, anonymous=ANN)
     assert await authenticator.identify([], {}) == ANN
     with pytest.raises(CallerError):
         await authenticator.identify([("authorization", "")], {})
@@ -86,7 +86,7 @@ async def test_where_anybody_may_call_a_key_of_another_make_is_none(text: str, i
     """OpenAI's clients must send one; what looks like a key or token of ours must hold, and elsewhere all must."""
     gate = await build_gate()
     services, tokens = ServiceCertificates(SERVICES), TokenVerifier([], gate.clock)
-    authenticator = Authenticator(KEYS, gate.directory, tokens, services, now=gate.clock, anonymous=ANN)
+    authenticator = Authenticator(KEYS, gate.directory, tokens, services, build_refusals(), now=gate.clock, anonymous=ANN)
     with nullcontext() if is_let_in else pytest.raises(CallerError):
         assert await authenticator.identify([("authorization", f"Bearer {text}")], BILLING) == ANN
     with pytest.raises(CallerError):

@@ -6,6 +6,7 @@ Uses tritonclient's copy of Triton's protos: they register package `inference`, 
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,11 +15,15 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from router.errors import WorkerError, engine_refused, worker_lost
 from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerFinish, WorkerLoad
 from router.upstream.link import LinkBroken, Receipt
 from router.upstream.tensors import add_tensor, add_text, guide_texts, raw_outputs, read_numbers, read_texts, sampling_tensors
 
 MODEL = "tensorrt_llm"
+
+_REFUSAL = re.compile(r"(?!(?:lane|request): )[a-z_]+: ")
+"""How our model names what is wrong with a generation. `lane` and `request` name its place there, with which nothing is wrong elsewhere."""
 
 _LOAD_NUMBERS = len(fields(WorkerLoad))
 """A newer worker may tell more of its load, an older one less: workers and routers are upgraded one by one, in any order."""
@@ -90,6 +95,12 @@ def generate(lane: str, number: int, asked: GenerationRequest) -> triton.ModelIn
     if asked.cache_salt:
         request.parameters["cache_salt"].string_param = asked.cache_salt
     return request
+
+
+def to_error(text: str) -> WorkerError:
+    """What the text means that a generation got in place of a place in the engine: another worker may take it, unless it is refused for
+    what it is. All other texts are of a worker that takes none: its engine is down, its lane has ended, or Triton unloads the model."""
+    return engine_refused() if _REFUSAL.match(text) else worker_lost()
 
 
 def read_frame(response: triton.ModelInferResponse) -> Frame:

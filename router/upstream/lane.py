@@ -28,7 +28,7 @@ from tritonclient.grpc import service_pb2 as triton
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from router.config import Timeouts
-from router.errors import TidegateError, engine_refused, no_worker, worker_lost, worker_stalled
+from router.errors import TidegateError, no_worker, worker_lost, worker_stalled
 from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerLoad
 from router.upstream import contract
 from router.upstream.link import Generation, LinkBroken, OnTokens, Owner, cancel_all, exchange, watch_period
@@ -147,7 +147,7 @@ class Lane:
             async with aclosing(exchange(self._stub, message, headers)) as responses:
                 async for response in responses:
                     if response.error_message:
-                        self._fail(generation.number, engine_refused())
+                        self._turn_away(generation.number, response.error_message)
         except grpc.RpcError:
             self._fail(generation.number, worker_lost())
 
@@ -194,10 +194,14 @@ class Lane:
         request = response.infer_response.id
         if not request.isdecimal():
             raise LinkBroken(response.error_message)
-        log.error("worker %s: %s", self._address, response.error_message)
-        self._fail(int(request), engine_refused())
+        self._turn_away(int(request), response.error_message)
 
     # Endings.
+
+    def _turn_away(self, number: int, text: str) -> None:
+        """A generation was not taken. That the worker goes down may be told here before the lane's end tells it, or after."""
+        log.error("worker %s: %s", self._address, text)
+        self._fail(number, contract.to_error(text))
 
     def _cancel(self, generation: Generation) -> None:
         if self._running.pop(generation.number, None):

@@ -32,8 +32,8 @@ $(INSTALLED): requirements.lock pyproject.toml clients/python/pyproject.toml cli
 	@touch $@
 
 .PHONY: run
-run: install ## Start model, Triton and router, answer a first question, stay up
-	@exec $(BIN)/tidegate up
+run: install ## Start model, Triton and router, answer a first question, stay up; ARGS="--port 9000" are given to tidegate up
+	@exec $(BIN)/tidegate up $(ARGS)
 
 .PHONY: demo
 demo: install ## The same, but exit 0 after the first answer and its trace

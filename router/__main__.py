@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import logging
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
+from tidegate.parser import Parser
 
 from router import logs
 from router.app import build
@@ -22,7 +22,7 @@ from router.first_key import make_operator_key
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the process's exit code: 2 for a bad configuration."""
-    parser = argparse.ArgumentParser(prog="tidegate router", description="Run the router.")
+    parser = Parser(prog="tidegate router", description="Run the router.")
     parser.add_argument("config", type=Path, help="TOML file; see router/config.py")
     parser.add_argument("--print-config", action="store_true", help="print the configuration in force, then exit")
     parser.add_argument("--new-operator-key", metavar="NAME", help="print a new key that may do everything, then exit")

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidegate.parser import Parser
+
 from server.build import CONFIG_NAME, TEMPLATE, fill_placeholders, find_placeholders, render_repository
 from server.engine_commands import BUILD_SETTINGS, DTYPES, QUANTIZATIONS, QUANTIZE_SETTINGS, Checkpoint, Command, build, convert, quantize
 from server.options import OptionInvalid, read_options
@@ -178,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    engine = argparse.ArgumentParser(prog="tidegate engine", description="Prepare engines for GPU machines.")
+    engine = Parser(prog="tidegate engine", description="Prepare engines for GPU machines.")
     parser = engine.add_subparsers(required=True).add_parser("build", help="make an engine and the model repository that serves it")
     parser.add_argument("--kind", choices=sorted(PLANS), default="llm-api", help="Tidegate's model on the LLM API, or NVIDIA's C++ backend")
     parser.add_argument("--model", type=Path, required=True, help="folder in Hugging Face layout")

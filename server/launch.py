@@ -25,6 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tidegate.parser import Parser
+
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.folder import AssetError
 from server.assets.store import resolve_shown
@@ -271,7 +273,7 @@ def _prepare(arguments: argparse.Namespace, run_folder: Path) -> TritonOptions:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tidegate serve", description="Run Triton with a model until it is told to stop.")
+    parser = Parser(prog="tidegate serve", description="Run Triton with a model until it is told to stop.")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id")
     parser.add_argument("--profile", default="fast", choices=PROFILES)
     parser.add_argument("--set", action="append", default=[], type=name_and_value, metavar="NAME=VALUE", help="another placeholder")

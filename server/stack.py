@@ -26,7 +26,6 @@ from server.build import TEMPLATE, render_repository
 from server.collector import Collector
 from server.die_with_parent import bind_to_parent
 from server.launch import Triton, TritonOptions, ask_to_exit
-from server.ports import reserve_ports
 
 START_S = 30.0
 
@@ -72,8 +71,6 @@ class StackFailed(Exception):
 @asynccontextmanager
 async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Starts everything and stops it in reverse order. Raises StackFailed, LaunchError or AssetError."""
-    with reserve_ports("127.0.0.1", (options.port, options.http_port, options.metrics_port)):
-        pass  # one that is taken is said now, not when model and Triton are up; the router does not take over one that is held
     folder = await asyncio.to_thread(resolve_shown, options.model)
     async with AsyncExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidegate-")))
@@ -155,7 +152,7 @@ async def _start_router(config: Path, stack: AsyncExitStack) -> tuple[asyncio.su
     except TimeoutError:
         raise StackFailed("the router did not start in time") from None
     if not line.startswith("router ready on "):
-        raise StackFailed("the router did not start; see its message above")
+        raise StackFailed("the router did not start; see its message above (its folder of data is another with --store)")
     return process, dict(place.split(" on ") for place in line.strip().split(", "))
 
 

@@ -6,13 +6,14 @@ trace, prints one line and exits.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -21,12 +22,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import SpanKind, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from tidegate import Client, TidegateError, user
+from tidegate.parser import Parser
 
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.folder import AssetError
 from server.collector import Collector, SpanRecord, render_waterfall
 from server.installation import LaunchError
 from server.options import PROFILES
+from server.ports import reserve_ports
 from server.stack import Stack, StackFailed, StackOptions, run_stack
 
 QUESTION = "What is the capital of France?"
@@ -91,7 +94,7 @@ async def wait_for_trace(collector: Collector, trace_id: str, services: Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the process's exit code."""
-    parser = argparse.ArgumentParser(prog="tidegate up", description="Run a model, Triton and the router on this machine.")
+    parser = Parser(prog="tidegate up", description="Run a model, Triton and the router on this machine.")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id (default %(default)s)")
     parser.add_argument("--profile", choices=PROFILES, default="fast")
     parser.add_argument("--port", type=int, default=8500, help="the router's gRPC port (default %(default)s)")
@@ -101,16 +104,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", default="~/.local/share/tidegate", help="folder of tenants, keys and usage (default %(default)s)")
     parser.add_argument("--demo", action="store_true", help="ask one question, print one line, exit")
     arguments = parser.parse_args(argv)
-    print(f"Starting {arguments.model}, Triton and the router: half a minute, and longer the first time.", flush=True)
     store = "" if arguments.demo else arguments.store
     options = StackOptions(
         arguments.model, arguments.profile, arguments.port, arguments.metrics_port, arguments.worker, store, http_port=arguments.http_port
     )
     try:
+        _require_free(arguments)
+        print(f"Starting {arguments.model}, Triton and the router: half a minute, and longer the first time.", flush=True)
         return asyncio.run(_demo(options) if arguments.demo else _run(options))
     except (AssetError, LaunchError, StackFailed, TidegateError) as error:
         print(f"tidegate up: {error}", file=sys.stderr)
         return 1
+
+
+def _require_free(arguments: Namespace) -> None:
+    """What cannot be used is said at once, not when model and Triton are up. Raises StackFailed, which names the option."""
+    for name in ("port", "http_port", "metrics_port"):
+        try:
+            with reserve_ports("127.0.0.1", (getattr(arguments, name),)):
+                pass  # the router does not take over one that is held
+        except LaunchError as error:
+            raise StackFailed(f"{error}, or 0 for a free one, with --{name.replace('_', '-')}") from None
+    if arguments.demo:
+        return
+    store = Path(arguments.store).expanduser()
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StackFailed(f"{store} cannot be made ({error.strerror}): choose another folder with --store") from None
 
 
 async def _demo(options: StackOptions) -> int:

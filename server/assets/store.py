@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from tidegate.parser import Parser
 
 from server.assets.cache import cache_folder, keep_folder, require_room
 from server.assets.catalogue import CATALOGUE, DEFAULT_MODEL, Model
@@ -171,7 +172,7 @@ def main(argv: Sequence[str] | None = None, store: Store | None = None) -> int:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tidegate model", description="Fetch, list and verify the models a worker runs.")
+    parser = Parser(prog="tidegate model", description="Fetch, list and verify the models a worker runs.")
     commands = parser.add_subparsers(required=True)
     fetch = commands.add_parser("fetch", help="fetch and prepare a model; prints its folder")
     fetch.add_argument("spec", nargs="?", default=DEFAULT_MODEL, help="name, folder, .gguf file or Hugging Face id")

@@ -20,12 +20,13 @@ PACKAGES = {
     "server": "server",
 }
 
-# What a package may import of ours. The router uses the generated stubs only; the commands of `server` are callers of the router.
+# What a package may import of ours. The router uses the generated stubs only, and its command the parser of all of them; the commands of
+# `server` are callers of the router.
 OURS = {
     "loadtest": ("loadtest", "tidegate", "router", "server"),
     "tidegate": ("tidegate",),
     "model_repository": ("server",),
-    "router": ("router", "tidegate.v1"),
+    "router": ("router", "tidegate.v1", "tidegate.parser"),
     "server": ("server", "tidegate"),
 }
 

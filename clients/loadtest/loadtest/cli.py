@@ -18,6 +18,7 @@ from pathlib import Path
 
 import uvloop
 from rich.console import Console
+from tidegate.parser import Parser
 
 from loadtest.campaign import run_campaign
 from loadtest.options import add_run_options, read_campaign
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tidegate bench", description="Load tests: drive a server, tell what came of it.")
+    parser = Parser(prog="tidegate bench", description="Load tests: drive a server, tell what came of it.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="drive a target and measure it")
     add_run_options(run)

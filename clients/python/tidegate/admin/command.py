@@ -21,6 +21,7 @@ from tidegate.admin.output import describe_error
 from tidegate.admin.router import Fault, connect, read_access
 from tidegate.credentials import KEY_VARIABLE
 from tidegate.errors import TidegateError
+from tidegate.parser import Parser
 
 COMMANDS = (*identity.COMMANDS, *terms.COMMANDS, *reports.COMMANDS, *workers.COMMANDS)
 
@@ -70,10 +71,10 @@ async def run(arguments: argparse.Namespace, environment: Mapping[str, str]) -> 
 
 def build_parser() -> argparse.ArgumentParser:
     """Options that all commands have may stand anywhere."""
-    parser = argparse.ArgumentParser(prog="tidegate admin", description="Administer a router.", epilog=_EPILOG, allow_abbrev=False)
+    parser = Parser(prog="tidegate admin", description="Administer a router.", epilog=_EPILOG, allow_abbrev=False)
     parser.set_defaults(prog=parser.prog)
     _add_options(parser)
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     _add_options(common)
     nouns = parser.add_subparsers(metavar="COMMAND", required=True)
     groups = {noun: nouns.add_parser(noun, help=_tell_verbs(noun), parents=[common], allow_abbrev=False) for noun in _NOUNS}
@@ -93,7 +94,7 @@ def build_workers_parser() -> argparse.ArgumentParser:
     """The same options, for a command of its own."""
     form = argparse.RawDescriptionHelpFormatter
     text, legend = workers.SHOW.run.__doc__, workers.LEGEND
-    parser = argparse.ArgumentParser("tidegate workers", description=text, epilog=legend, formatter_class=form, allow_abbrev=False)
+    parser = Parser("tidegate workers", description=text, epilog=legend, formatter_class=form, allow_abbrev=False)
     parser.set_defaults(prog=parser.prog)
     _add_options(parser)
     _add_arguments(parser, workers.SHOW)

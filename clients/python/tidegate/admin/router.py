@@ -18,6 +18,10 @@ from tidegate.v1.admin_service_pb2_grpc import AdminServiceStub
 _OPTIONS = (("grpc.max_receive_message_length", -1),)
 _TIMEOUT_S = 15.0
 _PAGE_ROWS = 1000
+_NO_KEY = (
+    f"no key: set {KEY_VARIABLE} or give --key-file; the first is made on the router's machine by "
+    "`tidegate router ITS_CONFIGURATION_FILE --new-operator-key NAME`"
+)
 
 
 class Fault(Exception):
@@ -85,11 +89,14 @@ def read_access(arguments: Namespace, environment: Mapping[str, str]) -> Access:
     """From the options that all commands have. Raises Fault."""
     target, tls = arguments.target, _read_tls(arguments)
     try:
-        return Access(target, choose_credentials(target, key=_read_key(arguments.key_file), token=None, tls=tls, environment=environment))
+        credentials = choose_credentials(target, key=_read_key(arguments.key_file), token=None, tls=tls, environment=environment)
     except PlaintextRefused:
         raise Fault(f"the key would go to {target} unencrypted; give --tls or --tls-ca FILE") from None
     except ValueError:
         raise Fault(f"{'--key-file' if arguments.key_file else KEY_VARIABLE}: this is not a key") from None
+    if not (credentials.token or arguments.tls_cert):
+        raise Fault(_NO_KEY)
+    return Access(target, credentials)
 
 
 def _read_key(path: Path | None) -> str | None:

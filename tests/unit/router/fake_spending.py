@@ -27,7 +27,7 @@ class FakeAuthenticator:
         self.who = who
         self.refusal: Exception | None = None
 
-    async def identify(self, headers: Headers, peer: Peer) -> Principal:
+    async def identify(self, headers: Headers, peer: Peer, request_id: str = "") -> Principal:
         if self.refusal:
             raise self.refusal
         return self.who

@@ -45,6 +45,7 @@ EVERY_ERROR = [
     errors.permission_denied("x"),
     errors.unknown("tenant", "tenant_id"),
     errors.identity_unknown(),
+    errors.price_missing("model"),
     errors.guide_invalid("position 3: unknown escape"),
     errors.internal(),
 ]

@@ -78,7 +78,7 @@ def build(config: Config) -> App:
     counting = assemble_quota(config.quota)
     terms = Terms(TermsStore(store.database), time.time, lambda drained: drain_workers(pools, drained))
     ledger = Ledger(config.store.folder / "ledger", UsageStore(store.database))
-    spending = Spending(terms, counting.quota, ledger, config.name, time.time)
+    spending = Spending(terms, counting.quota, ledger, identity.keys, router=config.name, now=time.time)
     health = Health()
     provider = build_provider(config.telemetry)
     owner = Owner(config.name, lambda: tell_health(health, pools), on_receipts=spending.take_receipts)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from router.admission.queue import Slot
+from router.auth.keys import KeyHash
 from router.auth.principal import Principal
 from router.errors import price_missing
 from router.ledger.entry import UsageEntry, read_line
@@ -50,9 +51,10 @@ class Book(Protocol):
 class Spending:
     """Opens charges."""
 
-    def __init__(self, terms: Terms, quota: Quota, ledger: Book, router: str, now: Callable[[], float]) -> None:
-        """`router` is this router's name in the ledger; `now` gives seconds since 1970."""
+    def __init__(self, terms: Terms, quota: Quota, ledger: Book, keys: KeyHash, *, router: str, now: Callable[[], float]) -> None:
+        """`keys` signs what workers keep for us; `router` is this router's name in the ledger; `now` gives seconds since 1970."""
         self._terms = terms
+        self._keys = keys
         self._quota = quota
         self._ledger = ledger
         self._router = router
@@ -71,15 +73,19 @@ class Spending:
             raise price_missing(model)  # else the limit would never be reached
         hold = await self._quota.reserve(subjects, Ask(turn, who.tenant, model, prompt_tokens, most, price or FREE))
         entry = UsageEntry(turn, who.tenant, who.user, who.key_id, asked, model, prompt_tokens, 0, 0, "", now, now, self._router)
-        return Charge(hold, self._ledger, entry, self._terms.find_weight(who.tenant), self._now)
+        account = write_account(entry, most, self._keys)
+        return Charge(hold, self._ledger, entry, self._terms.find_weight(who.tenant), self._now, account=account)
 
     def take_receipts(self, receipts: Sequence[Receipt]) -> None:
-        """Workers tell what they made for turns that a router lost: an earlier life of this one, or another that does not come back."""
+        """Workers tell what they made for turns that a router lost: an earlier life of this one, or another that does not come back.
+
+        What no router wrote is not believed: whoever reaches a worker's port could bill anybody.
+        """
         for receipt in receipts:
             try:
-                entry = read_account(receipt, self._now())
-            except ValueError:
-                log.error("a worker's receipt cannot be read")
+                entry = read_account(receipt, self._keys, self._now())
+            except ValueError as fault:
+                log.error("a worker's receipt does not count: %s", fault)
             else:
                 self._ledger.recover(entry)
 
@@ -90,9 +96,14 @@ class Charge:
     A step only adds its tokens up, in the hold, where all who want the number read it.
     """
 
-    __slots__ = ("_cached", "_entry", "_extension", "_hold", "_ledger", "_look_at", "_now", "_refused", "_slot", "_told", "turn", "weight")
+    __slots__ = (
+        "_cached", "_entry", "_extension", "_hold", "_ledger", "_look_at", "_now", "_refused", "_slot", "_told",
+        "account", "turn", "weight",
+    )  # fmt: skip
 
-    def __init__(self, hold: Hold, ledger: Book, entry: UsageEntry, weight: float, now: Callable[[], float]) -> None:
+    def __init__(self, hold: Hold, ledger: Book, entry: UsageEntry, weight: float, now: Callable[[], float], *, account: str) -> None:
+        """`account` is the turn's entry before it ran, for the worker's receipt."""
+        self.account = account
         self.turn = entry.turn
         self.weight = weight
         self._hold = hold
@@ -103,11 +114,6 @@ class Charge:
         self._look_at = self._told = self._cached = 0
         self._extension: asyncio.Task[None] | None = None
         self._refused = False
-
-    @property
-    def account(self) -> str:
-        """The turn's entry before it ran, for the worker's receipt."""
-        return self._entry.to_line()
 
     @property
     def allowances(self) -> tuple[Allowance, ...]:
@@ -176,9 +182,19 @@ class Charge:
         return replace(self._entry, cached_tokens=self._cached, completion_tokens=self._hold.produced, ended_at=self._now())
 
 
-def read_account(receipt: Receipt, now: float) -> UsageEntry:
-    """The entry of a turn whose router is gone: what its worker made. Raises ValueError."""
-    entry = read_line(receipt.account)
-    prompt = entry.prompt_tokens if receipt.tokens else 0  # as for any turn that failed before its first token
-    cached = min(receipt.cached_tokens, prompt)
-    return replace(entry, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=receipt.tokens, finish=LOST, ended_at=now)
+def write_account(entry: UsageEntry, most: int, keys: KeyHash) -> str:
+    """What a worker keeps of a turn of at most `most` output tokens: signature, `most` and the turn's entry, with spaces between."""
+    told = f"{most} {entry.to_line()}"
+    return f"{keys.sign(told)} {told}"
+
+
+def read_account(receipt: Receipt, keys: KeyHash, now: float) -> UsageEntry:
+    """The entry of a turn whose router is gone: what its worker made, and no more than was asked for. Raises ValueError."""
+    signature, _, told = receipt.account.partition(" ")
+    if not keys.is_signed(told, signature):
+        raise ValueError("no router with our pepper wrote it")
+    most, _, line = told.partition(" ")
+    made, entry = max(0, min(receipt.tokens, int(most))), read_line(line)
+    prompt = entry.prompt_tokens if made else 0  # as for any turn that failed before its first token
+    cached = max(0, min(receipt.cached_tokens, prompt))
+    return replace(entry, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=made, finish=LOST, ended_at=now)

@@ -50,6 +50,7 @@ class KeyHash:
         if any(len(it) < 32 for it in self._peppers):
             raise ValueError("a pepper needs at least 32 bytes")
         self._salt_key = _digest(pepper, "cache salt")
+        self._signing_keys = tuple(_digest(it, "signatures") for it in self._peppers)
         self.names = tuple(map(name_pepper, self._peppers))
         """The peppers' public names."""
         self.pepper = self.names[0]
@@ -71,6 +72,14 @@ class KeyHash:
     def salt(self, tenant: str) -> str:
         """Stands for a tenant where nobody is to learn who it is: the same in all routers with this pepper, and no key's digest."""
         return _digest(self._salt_key, tenant).hex()
+
+    def sign(self, text: str) -> str:
+        """Shows whoever has the pepper that a text was written by one who has it too."""
+        return _digest(self._signing_keys[0], text).hex()
+
+    def is_signed(self, text: str, signature: str) -> bool:
+        """Whether a text was signed under one of the peppers."""
+        return any(hmac.compare_digest(_digest(key, text).hex().encode(), signature.encode()) for key in self._signing_keys)
 
     def matches(self, text: str, key: KeyRow | None) -> bool:
         """Whether a text is this key. The work is the same whatever the text and the key are, and when there is no key."""

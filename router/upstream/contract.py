@@ -6,6 +6,7 @@ Uses tritonclient's copy of Triton's protos: they register package `inference`, 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from router.upstream.link import LinkBroken, Receipt
 from router.upstream.tensors import add_tensor, add_text, guide_texts, raw_outputs, read_numbers, read_texts, sampling_tensors
 
 MODEL = "tensorrt_llm"
+
+log = logging.getLogger("tidegate.contract")
 
 _REFUSAL = re.compile(r"(?!(?:lane|request): )[a-z_]+: ")
 """How our model names what is wrong with a generation. `lane` and `request` name its place there, with which nothing is wrong elsewhere."""
@@ -116,7 +119,7 @@ def read_frame(response: triton.ModelInferResponse) -> Frame:
             receipts=list(_read_receipts(details)),
             kv_events=[event for detail in details for event in detail.get("kv_events", ())],
         )
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError, struct.error) as error:
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, struct.error) as error:
         raise FrameInvalid(f"not a lane frame: {type(error).__name__}") from error
 
 
@@ -155,9 +158,21 @@ def _read_description(details: Sequence[Mapping[str, Any]]) -> WorkerDescription
 
 
 def _read_receipts(details: Sequence[Mapping[str, Any]]) -> Iterator[Receipt]:
-    for detail in details:
-        for told in detail.get("receipts", ()):
-            yield Receipt(str(told["account"]), int(told["tokens"]), int(told["cached_tokens"] or 0))
+    lists = [detail.get("receipts", ()) for detail in details]
+    for receipts in lists:
+        for told in receipts if isinstance(receipts, list) else ():
+            receipt = _read_receipt(told)
+            if receipt:
+                yield receipt
+
+
+def _read_receipt(told: object) -> Receipt | None:
+    """None for what is no receipt: the worker would send it again on every connection, so it may not break one."""
+    match told:
+        case {"account": str(account), "tokens": int(tokens), "cached_tokens": int() | None as cached}:
+            return Receipt(account, tokens, cached or 0)
+    log.error("a worker sent a receipt that is none")
+    return None
 
 
 def _request(op: str, lane: str) -> triton.ModelInferRequest:

@@ -91,7 +91,7 @@ def build_leaky(
         models=models,
         chooser=Chooser(models, {model.name: pool}, app.terms, FeaturePredictor(), time.monotonic),
         authenticator=app.identity.authenticator,
-        spending=Spending(app.terms, app.counting.quota, app.ledger, "router", time.time),
+        spending=Spending(app.terms, app.counting.quota, app.ledger, app.identity.keys, router="router", now=time.time),
         limits=config.limits,
         salt=app.identity.keys.salt,
         tracing=Tracing(app.provider),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
 from router.auth.authenticate import Headers
+from router.auth.keys import KeyHash
 from router.auth.mtls import Peer
 from router.auth.principal import Principal, Role
 from router.ledger.entry import UsageEntry
@@ -14,7 +15,7 @@ from router.quota.limits import FREE, Limits, Price, Subject, SubjectKind
 from router.quota.memory import MemoryStore
 from router.quota.quota import StoredQuota
 from router.quota.terms import Terms
-from router.spending import Book, Spending
+from router.spending import Spending
 from router.store.rows import PriceRow, QuotaRow, TermRows
 
 ANN = Principal("acme", "ann", frozenset({Role.CALLER}))
@@ -38,6 +39,7 @@ class FakeBook:
 
     def __init__(self) -> None:
         self.entries: list[UsageEntry] = []
+        self.lost: list[UsageEntry] = []
         self.running: dict[str, Callable[[], UsageEntry]] = {}
         self.full: Exception | None = None
 
@@ -47,6 +49,9 @@ class FakeBook:
 
     def begin(self, turn: str, describe: Callable[[], UsageEntry]) -> None:
         self.running[turn] = describe
+
+    def recover(self, entry: UsageEntry) -> None:
+        self.lost.append(entry)
 
     def record(self, entry: UsageEntry) -> None:
         del self.running[entry.turn]
@@ -84,9 +89,10 @@ class FakeSpending:
     def __init__(self, *, guess: int = 256, clock_ms: Callable[[], int] = lambda: 0) -> None:
         self.terms = FakeTerms()
         self.book = FakeBook()
+        self.keys = KeyHash(b"pepper" * 8)
         self.store = MemoryStore(clock_ms)
         quota = StoredQuota(self.store, OutputEstimator(default=guess))
-        self._spending = Spending(cast(Terms, self.terms), quota, cast(Book, self.book), "router-1", lambda: 1000.0)
+        self._spending = Spending(cast(Terms, self.terms), quota, self.book, self.keys, router="router-1", now=lambda: 1000.0)
 
     def as_spending(self) -> Spending:
         return self._spending

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pytest
+
 from router.routing.chain import Chain
 from router.routing.kv_events import read_kv_events
 from router.routing.prefix import PrefixIndex
@@ -173,6 +175,24 @@ def test_events_that_cannot_be_placed_are_left_out() -> None:
     assert index.match(chain(*range(13))) == {"a": 0}
     assert list(read_kv_events([{}, {"data": None}, {"data": {"type": "stored"}}, {"data": {"type": "updated"}}])) == []
     assert len(list(read_kv_events(late))) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"type": "removed", "block_hashes": [[]]},
+        {"type": "removed", "block_hashes": [{}]},
+        {"type": "stored", "parent_hash": {}, "blocks": []},
+        {"type": "stored", "parent_hash": None, "blocks": [{"block_hash": [], "tokens": [{"token_id": 5}]}]},
+        {"type": "stored", "parent_hash": None, "blocks": [{"block_hash": 5, "tokens": [{"token_id": float("inf")}]}]},
+    ],
+    ids=str,
+)
+def test_an_event_whose_names_are_none_breaks_no_lane(data: Any) -> None:
+    """It would be told again, and the worker be of no use."""
+    index = make_index("a")
+    index.take_events("a", [{"data": data}])
+    assert index.match(chain(*range(13))) == {"a": 0}
 
 
 def test_partial_blocks_end_a_run() -> None:

@@ -182,6 +182,30 @@ def test_what_is_no_frame_is_told_as_such(name: str, data: bytes) -> None:
         contract.read_frame(respond(GOOD | {name: data}))
 
 
+NO_RECEIPTS: list[object] = [
+    *(None, True, 5, 0.5, "text", {}, {"account": "x"}, [None], [5], ["text"], [[]], [{}]),
+    *([{"account": "x", "tokens": 3, "cached_tokens": 0} | wrong] for wrong in ({"account": 5}, {"account": None}, {"tokens": "3"})),
+    *([{"account": "x", "tokens": 3, "cached_tokens": 0} | wrong] for wrong in ({"tokens": float("inf")}, {"cached_tokens": []})),
+    [{"account": "x", "tokens": 3}],
+]
+
+
+@pytest.mark.parametrize("told", NO_RECEIPTS, ids=repr)
+def test_a_receipt_that_is_none_breaks_no_lane(told: object) -> None:
+    """The worker keeps it until it is acknowledged, so it would break every lane that follows; those beside it count."""
+    good = [{"account": "y", "tokens": 3, "cached_tokens": None}]
+    details = [json.dumps({"receipts": it}).encode() for it in (told, good)]
+    raw = b"".join(struct.pack("<I", len(it)) + it for it in details)
+    assert contract.read_frame(respond(GOOD | {"detail": raw})).receipts == [("y", 3, 0)]
+
+
+def test_a_detail_that_is_nested_too_deeply_is_no_frame() -> None:
+    """Python's reader of JSON gives up with an error of its own."""
+    raw = b"[" * 100_000
+    with pytest.raises(contract.FrameInvalid):
+        contract.read_frame(respond(GOOD | {"detail": struct.pack("<I", len(raw)) + raw}))
+
+
 @pytest.mark.parametrize("name", sorted(GOOD.keys() - {"detail"}))
 def test_a_frame_without_a_tensor_is_invalid(name: str) -> None:
     """Only the detail may be left out."""

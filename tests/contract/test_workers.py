@@ -58,12 +58,12 @@ async def place(router: Router) -> str:
     raise AssertionError("the turn was not started")
 
 
-async def test_a_drained_worker_ends_its_turns_and_gets_no_new_ones(chatml: Path) -> None:
+async def test_a_drained_worker_ends_its_turns_and_gets_no_new_ones(chatml: Path, tmp_path: Path) -> None:
     """Until it is resumed, on every router of the database, and whether or not routers start anew meanwhile."""
     one, two = Worker(chatml, ["a"] * 2000, step_s=0.001), Worker(chatml)
     routing = {"policy": "round_robin"}
     async with one.running(), two.running(), migrated_database() as dsn:
-        store = {"dsn": dsn}
+        store = {"dsn": dsn, "folder": str(tmp_path)}
         async with run_router(chatml, one.address, two.address, store=store, routing=routing) as router, operator_of(router) as operator:
             async with router.client() as client, client.session() as session:
                 long = [await session.start(ask(), max_output_tokens=400) for _ in range(2)]

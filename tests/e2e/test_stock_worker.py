@@ -173,7 +173,7 @@ async def test_a_prompt_longer_than_the_engine_takes_is_the_callers_error(bench:
     """The model accepts it and then answers a text, from which the caller learns both lengths."""
     error = await failure_of(await session.start(user("x" * MAX_INPUT)))
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "PROMPT_TOO_LONG")
-    assert f"at most {MAX_INPUT}" in str(error)
+    assert f"maximum context length is {MAX_INPUT + 1} tokens" in str(error)
 
 
 async def test_a_full_queue_is_busy_not_broken(bench: Bench, session: Session) -> None:

@@ -11,7 +11,6 @@ workers = ["127.0.0.1:8001"]                # Triton gRPC addresses
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import tomllib
@@ -22,10 +21,22 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from router.model_config import Alias, Count, Folder, ModelConfig, Seconds, Section, check_address, check_models
+from router.auth_config import Auth, Tls
+from router.model_config import (
+    NEEDS_TLS,
+    Alias,
+    Count,
+    Folder,
+    ModelConfig,
+    Seconds,
+    Section,
+    WorkerLink,
+    check_address,
+    check_models,
+    is_loopback,
+)
 
 Share = Annotated[float, Field(gt=0, le=1)]
-Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 Door = Annotated[str, AfterValidator(lambda text: text and check_address(text))]
 """host:port, or empty for none."""
@@ -102,63 +113,6 @@ class Store(Section):
     """A PostgreSQL. Empty: an embedded one, which serves one router."""
 
 
-class Issuer(Section):
-    """Who may vouch for callers by signed tokens (JWT, OIDC). Claims may be paths, as `realm_access.roles`."""
-
-    url: Name
-    """Equal to the tokens' `iss`."""
-    audience: Name
-    algorithm: Name
-    """The one algorithm that its keys are for."""
-    jwks_url: Name | None = None
-    """Where its keys are. Unset: where `url`/.well-known/openid-configuration says."""
-    leeway_s: Annotated[float, Field(ge=0, le=600)] = 30.0
-    user_claim: Name = "sub"
-    tenant_claim: Name = "tenant"
-    roles_claim: Name = "roles"
-    tenants: tuple[Name, ...] | None = None
-    """Tenants that it may name. Unset: all."""
-    roles: dict[str, Literal["caller", "tenant_admin", "operator"]] = Field(default_factory=dict)
-    """What its role names mean here; others mean nothing. Everyone it vouches for is a caller."""
-
-
-class Service(Section):
-    """A service that shows a client certificate."""
-
-    name: Name
-    """SPIFFE id, URI or DNS name among the certificate's subject alternative names."""
-    tenant: Name
-    user: Name
-    roles: tuple[Literal["caller", "tenant_admin", "operator"], ...] = ("caller",)
-
-
-class Auth(Section):
-    """Who may call, besides holders of API keys."""
-
-    anonymous: bool = False
-    """Callers without credentials are tenant `local`, and so are those with a bearer text that has not the form of a key or token. Only
-    while the router listens on loopback addresses."""
-    issuers: tuple[Issuer, ...] = ()
-    services: tuple[Service, ...] = ()
-    grace_s: Seconds = 300.0
-    """How long known callers are served while the database is away."""
-
-    @model_validator(mode="after")
-    def _holds_together(self) -> Auth:
-        if len({issuer.url for issuer in self.issuers}) < len(self.issuers):
-            raise ValueError("issuers: two issuers have the same url")
-        return self
-
-
-class Tls(Section):
-    """Encryption. The files are read again with each connection, so that certificates are renewed without a restart."""
-
-    certificate: Folder
-    key: Folder
-    client_ca: Folder | None = None
-    """Authority of client certificates; when set, every caller must show one."""
-
-
 class QuotaConfig(Section):
     """Where quotas are counted."""
 
@@ -223,6 +177,7 @@ class Config(Section):
     models: Annotated[tuple[ModelConfig, ...], Field(min_length=1)]
     """The first is the default model."""
     aliases: tuple[Alias, ...] = ()
+    worker_link: WorkerLink = WorkerLink()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     resume: Resume = Resume()
@@ -238,6 +193,8 @@ class Config(Section):
     @model_validator(mode="after")
     def _holds_together(self) -> Config:
         check_models(self.models, self.aliases)
+        if not (self.worker_link.ca or all(self.worker_link.is_plain(it) for model in self.models for it in model.workers)):
+            raise ValueError(NEEDS_TLS)
         on_loopback = all(is_loopback(address) for address in (self.listen, self.http.listen) if address)
         if not (self.tls or on_loopback or self.plaintext_anywhere):
             raise ValueError("listen: other than a loopback address needs [tls], or plaintext_anywhere = true")
@@ -246,15 +203,6 @@ class Config(Section):
         if self.quota.routers > 1 and not self.quota.redis.get_secret_value():
             raise ValueError("quota.redis: several routers must share one")
         return self
-
-
-def is_loopback(listen: str) -> bool:
-    """Whether only this machine can connect to a host:port."""
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or listen.startswith("unix:")
 
 
 def load_config(path: Path, environment: Mapping[str, str] = os.environ) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -71,6 +72,46 @@ class ModelConfig(Section):
         if bool(self.workers) == (self.discovery is not None):
             raise ValueError("either `workers` or `discovery` must say where they are")
         return self
+
+
+NEEDS_TLS = "a worker at other than a loopback address needs worker_link.ca, or worker_link.plaintext_anywhere = true"
+
+
+class WorkerLink(Section):
+    """How workers are reached. The files are read again with each connection, so that certificates are renewed without a restart."""
+
+    ca: Folder | None = None
+    """Authority of the workers' certificates. Unset: no encryption."""
+    certificate: Folder | None = None
+    key: Folder | None = None
+    """This router's own, which workers ask for."""
+    server_name: str = ""
+    """The name in the workers' certificates, where it is not the host that they are reached by."""
+    credential: Folder | None = None
+    """A file with the secret by which our own workers know routers; they have the same. Of several lines the first counts here."""
+    plaintext_anywhere: bool = False
+    """No encryption towards workers on other than loopback addresses either: for networks that encrypt by themselves."""
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> WorkerLink:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key go together")
+        if self.certificate and not self.ca:
+            raise ValueError("ca: must be set too")
+        return self
+
+    def is_plain(self, address: str) -> bool:
+        """Whether a worker at host:port may be reached without encryption."""
+        return self.plaintext_anywhere or is_loopback(address)
+
+
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine can connect to a host:port."""
+    host = listen.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or listen.startswith("unix:")
 
 
 class Alias(Section):

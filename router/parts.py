@@ -47,6 +47,7 @@ from router.store.database import Database
 from router.telemetry import Metrics
 from router.text.tokenizer import InvalidModel, Tokenizer
 from router.transport.admin_api import AdminService
+from router.upstream.access import Access
 from router.upstream.link import Owner
 from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker
@@ -59,10 +60,11 @@ def describe_model(model: Model) -> ModelFacts:
 
 def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner, metrics: Metrics, *, executor: Executor) -> Pool:
     """A model's workers, and the queue in front of them. Raises ConfigInvalid."""
+    access = Access(config.worker_link)
     url, times = config.quota.redis.get_secret_value(), TimeModel()
     book = RedisBook(url, model.name, deadline_s=config.quota.redis_deadline_s) if url else MemoryBook()
     fleet = Fleet(
-        lambda address, owner: Worker(address, describe_model(model), config.timeouts, owner),
+        lambda address, owner: Worker(address, describe_model(model), config.timeouts, owner, access),
         replace(owner, on_freed=lambda: queue.poke()),  # noqa: PLW0108 - the queue comes after its fleet
         book=book,
         times=times,

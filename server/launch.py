@@ -32,6 +32,8 @@ from server.assets.folder import AssetError
 from server.assets.store import resolve_shown
 from server.build import TEMPLATE, UnknownValue, render_repository
 from server.die_with_parent import bind_to_parent
+from server.exposure import ExposureInvalid, read_tls
+from server.exposure import add_arguments as add_exposure_arguments
 from server.installation import PACKAGE_ROOT, LaunchError, find_installation
 from server.options import PROFILES
 from server.ports import reserve_ports
@@ -253,7 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="tidegate-") as run_folder:
             return asyncio.run(serve(_prepare(arguments, Path(run_folder))))
-    except (AssetError, LaunchError, UnknownValue) as error:
+    except (AssetError, ExposureInvalid, LaunchError, UnknownValue) as error:
         print(f"{error.reason}: {error}", file=sys.stderr)
         return _to_status(error.exit_code or 1) if isinstance(error, TritonFailed) else 1
 
@@ -262,6 +264,8 @@ def _prepare(arguments: argparse.Namespace, run_folder: Path) -> TritonOptions:
     values = {"model_dir": str(resolve_shown(arguments.model)), "profile": arguments.profile, **dict(arguments.set)}
     if arguments.trace_url:
         values["otlp_url"] = arguments.trace_url
+    if arguments.lane_credential:
+        values["lane_credential"] = str(arguments.lane_credential.absolute())
     return TritonOptions(
         repository=render_repository(arguments.repository, run_folder / "models", values),
         binary=arguments.triton,
@@ -269,6 +273,8 @@ def _prepare(arguments: argparse.Namespace, run_folder: Path) -> TritonOptions:
         http_port=arguments.http_port,
         metrics_port=arguments.metrics_port,
         trace_url=arguments.trace_url,
+        host=arguments.host,
+        tls=read_tls(arguments),
     )
 
 
@@ -282,4 +288,5 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace-url", metavar="URL", help="OTLP/HTTP endpoint, such as http://127.0.0.1:4318/v1/traces")
     for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
         parser.add_argument(f"--{name}-port", type=int, default=port, help=f"{port} by default; 0 takes a free one")
+    add_exposure_arguments(parser)
     return parser.parse_args(argv)

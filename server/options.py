@@ -28,6 +28,8 @@ class EngineOptions:
     max_num_batched_tokens: int = 128
     enable_kv_cache_reuse: bool = True
     otlp_url: str = ""
+    lane_credential: str = ""
+    """A file of the secrets by which routers are known. Empty: everybody who reaches the port is served."""
     step_us: int = 10_000
     """Length of a step of the scripted engine."""
 

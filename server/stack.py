@@ -89,7 +89,7 @@ async def run_stack(options: StackOptions) -> AsyncIterator[Stack]:
 
 
 def router_config(options: StackOptions, folder: Path, worker: str, trace_url: str, store: str) -> str:
-    """The router's TOML for this stack. Callers on this machine need no key."""
+    """The router's TOML for this stack. Callers on this machine need no key; a worker that runs already is reached as it is."""
     return f"""\
 listen = "127.0.0.1:{options.port}"
 
@@ -97,6 +97,9 @@ listen = "127.0.0.1:{options.port}"
 name = {_quote(model_name(folder))}
 path = {_quote(str(folder))}
 workers = [{_quote(worker)}]
+
+[worker_link]
+plaintext_anywhere = {str(bool(options.worker)).lower()}
 
 [store]
 folder = {_quote(store)}

@@ -12,6 +12,8 @@ Tensors carry TensorRT-LLM's names. The request parameter `op` says what a reque
 * `cancel`: ends the requests listed in `request_ids` (input INT64[n]) on `lane` at the next step.
 * `ack`: the router has read the lane's frames up to `sequence`.
 
+Where `lane_credential` is configured each of them, the first too, carries `credential`; see credential.py.
+
 This file only translates; the loop is in stepper.py and what a lane sends in lanes.py.
 """
 
@@ -23,11 +25,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from server.credential import Credential
 from server.engine.base import Engine, Finish, Guide, GuideKind, Output, Request, Sampling
 from server.lanes import Frame
 from server.options import EngineOptions, build_engine, read_options
@@ -57,6 +61,7 @@ class TidegateModel:
         """Loads the engine; Triton reports the model ready when this returns."""
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
         options = read_options(json.loads(args["model_config"])["parameters"])
+        self._credential = Credential(Path(options.lane_credential) if options.lane_credential else None)
         self._spans = EngineSpans(export_to(options.otlp_url))
         metrics = EngineMetrics(args["model_name"], args["model_version"], options.max_num_seqs)
         self._stepper = Stepper(lambda: self._build(options), metrics.observe)
@@ -80,6 +85,7 @@ class TidegateModel:
 
     def _take(self, request: Any, sender: Any) -> None:
         parameters = json.loads(request.parameters() or "{}")
+        self._credential.require(str(parameters.get("lane", "")), str(parameters.get("credential", "")))
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         take = self._operations().get(parameters.get("op", "generate"))
         if take is None:

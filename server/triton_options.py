@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from server.exposure import MutualTls, build_exposure
+
 
 @dataclass(frozen=True, slots=True)
 class TritonOptions:
     """How to run Triton on a rendered model repository; port 0 takes a free one, times are in seconds.
 
     `binary` is found by `server.installation` when it is None. `trace_url` is an OTLP/HTTP endpoint; Triton then traces the
-    requests that carry a `traceparent`, and no others. `env` is added to the launcher's own environment.
+    requests that carry a `traceparent`, and no others. With
+    `tls` the gRPC port takes only those who show a certificate. `env` is added to the launcher's own environment.
     """
 
     repository: Path
@@ -23,6 +26,7 @@ class TritonOptions:
     http_port: int = 0
     metrics_port: int = 0
     trace_url: str | None = None
+    tls: MutualTls | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     ready_timeout_s: float = 120.0
     stop_timeout_s: float = 10.0
@@ -43,6 +47,7 @@ def build_arguments(options: TritonOptions, endpoints: Endpoints, segments: str)
         f"--model-repository={options.repository.absolute()}",
         # Our configurations are complete, and completing them would start every model.py twice.
         "--disable-auto-complete-config",
+        *build_exposure(options.tls),
         *_listen("grpc", endpoints.grpc),
         *_listen("http", endpoints.http),
         *_listen("metrics", endpoints.metrics),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from router import config
+from router import auth_config, config
 from router.auth.authenticate import Authenticator
 from router.auth.directory import Directory, KeySource
 from router.auth.discovery import discovery_url, fetch_discovered_keys
@@ -51,7 +51,7 @@ class Identity:
             self.executor.shutdown(wait=False)
 
 
-def assemble_identity(auth: config.Auth, folder: Path, source: KeySource, refusals: Refusals) -> Identity:
+def assemble_identity(auth: auth_config.Auth, folder: Path, source: KeySource, refusals: Refusals) -> Identity:
     """All that an Authenticator needs; `folder` holds the keys' pepper. Raises ConfigInvalid."""
     keys = build_key_hash(folder)
     executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="key-sets")
@@ -78,14 +78,14 @@ def build_key_hash(folder: Path, environment: Mapping[str, str] = os.environ) ->
         raise config.ConfigInvalid(f"store.folder: the secret that keys are hashed with cannot be used: {error}") from error
 
 
-def build_key_set(it: config.Issuer, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> KeySet:
+def build_key_set(it: auth_config.Issuer, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> KeySet:
     """An issuer's keys, from where they are said to be."""
     if it.jwks_url is None:
         return KeySet(it.url, it.algorithm, partial(fetch_discovered_keys, fetch), clock)
     return KeySet(it.jwks_url, it.algorithm, fetch, clock)
 
 
-def _read_issuer(it: config.Issuer) -> Issuer:
+def _read_issuer(it: auth_config.Issuer) -> Issuer:
     try:
         check_url(it.jwks_url or discovery_url(it.url))
         roles = {name: Role(role) for name, role in it.roles.items()}

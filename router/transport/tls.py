@@ -7,7 +7,8 @@ from pathlib import Path
 
 import grpc
 
-from router.config import ConfigInvalid, Tls
+from router.auth_config import Tls
+from router.config import ConfigInvalid
 
 log = logging.getLogger("tidegate.transport")
 

@@ -31,6 +31,7 @@ from router.config import Timeouts
 from router.errors import TidegateError, no_worker, worker_lost, worker_stalled
 from router.model import GenerationRequest, WorkerDelta, WorkerDescription, WorkerLoad
 from router.upstream import contract
+from router.upstream.access import Access
 from router.upstream.link import Generation, LinkBroken, OnTokens, Owner, cancel_all, exchange, watch_period
 
 ACKNOWLEDGE_EVERY = 16
@@ -41,7 +42,7 @@ log = logging.getLogger("tidegate.lane")
 class Lane:
     """The lane over one connection; `address` is for the log. `serve()` is its task, all else is called from the same event loop."""
 
-    def __init__(self, address: str, stub: GRPCInferenceServiceStub, timeouts: Timeouts, owner: Owner) -> None:
+    def __init__(self, address: str, stub: GRPCInferenceServiceStub, timeouts: Timeouts, owner: Owner, access: Access) -> None:
         self.description: WorkerDescription | None = None
         self.load = WorkerLoad()
         self.others = 0
@@ -50,6 +51,7 @@ class Lane:
         self._stub = stub
         self._timeouts = timeouts
         self._owner = owner
+        self._access = access
         self._name = uuid.uuid4().hex
         self._running: dict[int, Generation] = {}
         self._last_number = 0
@@ -134,11 +136,11 @@ class Lane:
                     generation.end(worker_stalled())
 
     def _send(self, message: triton.ModelInferRequest) -> None:
-        self._outbox.append(message)
+        self._outbox.append(self._sign(message))
         self._wake.set()
 
     def _submit_traced(self, message: triton.ModelInferRequest, generation: Generation, headers: Mapping[str, str]) -> None:
-        task = asyncio.create_task(self._run_traced(message, generation, headers))
+        task = asyncio.create_task(self._run_traced(self._sign(message), generation, headers))
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
 
@@ -150,6 +152,11 @@ class Lane:
                         self._turn_away(generation.number, response.error_message)
         except grpc.RpcError:
             self._fail(generation.number, worker_lost())
+
+    def _sign(self, message: triton.ModelInferRequest) -> triton.ModelInferRequest:
+        if signature := self._access.sign(self._name):
+            message.parameters["credential"].string_param = signature
+        return message
 
     # Frames.
 

@@ -20,18 +20,12 @@ from router.errors import describe_fault, no_worker
 from router.logs import fields
 from router.model import GenerationRequest, WorkerDescription, WorkerLoad
 from router.upstream import contract, stock
+from router.upstream.access import Access
 from router.upstream.direct import Direct
 from router.upstream.lane import Lane
 from router.upstream.link import Generation, Link, LinkBroken, OnTokens, Owner
 
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # a new connection must not inherit the old one's back-off
-    ("grpc.enable_retries", 0),  # the router decides what is tried again
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-)
 
 log = logging.getLogger("tidegate.worker")
 
@@ -39,8 +33,9 @@ log = logging.getLogger("tidegate.worker")
 class Worker:
     """A worker of one model. `run()` is its task; everything else is called from the same event loop."""
 
-    def __init__(self, address: str, facts: stock.ModelFacts, timeouts: Timeouts, owner: Owner) -> None:
+    def __init__(self, address: str, facts: stock.ModelFacts, timeouts: Timeouts, owner: Owner, access: Access) -> None:
         self.address = address
+        self._access = access
         self._facts = facts
         self._timeouts = timeouts
         self._owner = replace(owner, on_state=self._take_state, check=self._check)
@@ -105,7 +100,7 @@ class Worker:
 
     async def _serve(self) -> None:
         """One connection, from opening it to its end."""
-        async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
+        async with self._access.connect(self.address) as channel:
             stub = GRPCInferenceServiceStub(channel)
             question = ModelConfigRequest(name=contract.MODEL)
             told = await stub.ModelConfig(question, timeout=self._timeouts.worker_silence_s)
@@ -117,7 +112,7 @@ class Worker:
 
     def _choose(self, stub: GRPCInferenceServiceStub, config: ModelConfig) -> Link:
         if contract.is_lane_model(config):
-            return Lane(self.address, stub, self._timeouts, self._owner)
+            return Lane(self.address, stub, self._timeouts, self._owner, self._access)
         if stock.is_stock(config):
             return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._owner)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")

@@ -33,6 +33,14 @@ class Authority:
         shown = (self.read(f"{name}.key"), self.read(f"{name}.pem")) if name else (None, None)
         return grpc.ssl_channel_credentials(self.read("ca.pem"), *shown)
 
+    def server(self, name: str = "server") -> grpc.ServerCredentials:
+        """What a server that wants certificates of this authority listens with."""
+        return grpc.ssl_server_credentials([(self.read(f"{name}.key"), self.read(f"{name}.pem"))], self.read("ca.pem"), True)
+
+    def link(self, name: str) -> dict[str, str]:
+        """The router's `[worker_link]`, with the certificate of that name to show."""
+        return {"ca": str(self.folder / "ca.pem"), "certificate": str(self.folder / f"{name}.pem"), "key": str(self.folder / f"{name}.key")}
+
     def section(self, **more: str) -> dict[str, str]:
         """The router's `[tls]`."""
         return {"certificate": str(self.folder / "server.pem"), "key": str(self.folder / "server.key"), **more}

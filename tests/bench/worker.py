@@ -52,6 +52,8 @@ class Worker:
     step_s: float = 0.002
     kv_blocks: int = 2048
     max_sequences: int = 64
+    credential: Path | None = None
+    tls: grpc.ServerCredentials | None = None
     address: str = ""
     engines: list[ScriptedEngine] = field(default_factory=list)
     _server: grpc.aio.Server | None = None
@@ -80,11 +82,13 @@ class Worker:
     async def start(self) -> None:
         """Starts, on the same port as before if it ran before."""
         self._model = TidegateModel(lambda options: self._build_engine())
-        config = {"parameters": {"model_dir": {"string_value": str(self.folder)}}}
+        values = {"model_dir": str(self.folder), **({"lane_credential": str(self.credential)} if self.credential else {})}
+        config = {"parameters": {name: {"string_value": text} for name, text in values.items()}}
         self._model.initialize({"model_name": "tensorrt_llm", "model_version": "1", "model_config": json.dumps(config)})
         self._server = grpc.aio.server()
         add_GRPCInferenceServiceServicer_to_server(_Front(self._model), self._server)
-        port = self._server.add_insecure_port(self.address or "127.0.0.1:0")
+        wanted = self.address or "127.0.0.1:0"
+        port = self._server.add_secure_port(wanted, self.tls) if self.tls else self._server.add_insecure_port(wanted)
         self.address = f"127.0.0.1:{port}"
         await self._server.start()
 

@@ -30,6 +30,7 @@ from router.text.tokenizer import Tokenizer
 from router.transport.grpc_api import ChatService
 from router.transport.http.door import HttpDoor
 from router.transport.streams import Streams
+from router.upstream.access import PLAIN
 from router.upstream.link import Generation, OnTokens, Owner
 from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker as RouterWorker
@@ -86,7 +87,7 @@ def build_leaky(
     metrics = Metrics(CollectorRegistry())
     models = Models([Model(model, tokenizer.load(model.path), app.executor)])
     facts = ModelFacts(model.name, (2,), 2048, 266)
-    pool = make_pool(lambda address, owner: worker(address, facts, config.timeouts, owner), model.workers)
+    pool = make_pool(lambda address, owner: worker(address, facts, config.timeouts, owner, PLAIN), model.workers)
     broken = pipeline(
         models=models,
         chooser=Chooser(models, {model.name: pool}, app.terms, FeaturePredictor(), time.monotonic),
@@ -216,7 +217,7 @@ async def test_a_lane_survives_a_fault_of_its_own(chatml: Path) -> None:
             leak()
 
     async with Worker(chatml).running() as worker:
-        connected = RouterWorker(worker.address, ModelFacts("test", (2,), 2048, 266), Timeouts(), Owner("test", leak_once))
+        connected = RouterWorker(worker.address, ModelFacts("test", (2,), 2048, 266), Timeouts(), Owner("test", leak_once), PLAIN)
         task = asyncio.create_task(connected.run())
         await until(lambda: connected.up and faults > 1)
         task.cancel()

@@ -124,12 +124,15 @@ async def test_what_cannot_be_reached_is_named(chatml: Path, tmp_path: Path, sec
         ({"listen": "0.0.0.0:8500"}, "listen"),
         ({"listen": "0.0.0.0:8500", "plaintext_anywhere": True, "auth": {"anonymous": True}}, "auth.anonymous"),
         ({"quota": {"routers": 2}}, "quota.redis"),
+        ({"models": [{"name": "test", "path": "/", "workers": ["127.0.0.1:1", "a:1"]}]}, "worker_link.ca"),
+        ({"worker_link": {"certificate": "/c", "key": "/k"}}, "worker_link"),
+        ({"worker_link": {"ca": "/ca", "key": "/k"}}, "worker_link"),
     ],
 )
 def test_what_is_not_safe_is_refused(values: dict[str, Any], key: str) -> None:
-    """Plaintext on other than loopback, callers without credentials there, and several routers that count apart."""
+    """Plaintext on other than loopback, by callers or towards workers, callers without credentials there, routers that count apart."""
     with pytest.raises(ConfigInvalid, match=key):
-        read_config({"models": [{"name": "test", "path": "/", "workers": ["a:1"]}], **values})
+        read_config({"models": [{"name": "test", "path": "/", "workers": ["127.0.0.1:1"]}], **values})
 
 
 def test_secrets_are_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -63,7 +63,16 @@ LAYERS = (
         "router.turn",
         "router.upstream",
     ),
-    ("router.config", "router.errors", "router.logs", "router.model", "router.model_config", "router.tokens", "router.tools"),
+    (
+        "router.auth_config",
+        "router.config",
+        "router.errors",
+        "router.logs",
+        "router.model",
+        "router.model_config",
+        "router.tokens",
+        "router.tools",
+    ),
 )
 
 # What the router's domain may not know of.

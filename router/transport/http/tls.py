@@ -6,7 +6,8 @@ import asyncio
 import logging
 import ssl
 
-from router.config import ConfigInvalid, Tls
+from router.auth_config import Tls
+from router.config import ConfigInvalid
 
 log = logging.getLogger("tidegate.transport")
 

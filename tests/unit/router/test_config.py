@@ -55,6 +55,8 @@ def test_sections_are_read(tmp_path: Path) -> None:
     path = "/models/small"
     workers = ["a:1", "b:1"]
     default_output_tokens = 16
+    [worker_link]
+    ca = "/etc/tidegate/workers.pem"
     [limits]
     max_stops = 4
     [timeouts]

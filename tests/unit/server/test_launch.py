@@ -202,7 +202,7 @@ def test_arguments_bind_every_port_to_the_host(tmp_path: Path) -> None:
     arguments = build_arguments(TritonOptions(tmp_path), Endpoints("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), "x-")
     for number, protocol in enumerate(("grpc", "http", "metrics"), 1):
         assert {f"--{protocol}-address=127.0.0.1", f"--{protocol}-port={number}"} <= set(arguments)
-    assert not [argument for argument in arguments if "trace" in argument]
+    assert not [argument for argument in arguments if argument.startswith("--trace")]
 
 
 def test_tracing_follows_the_callers_context(tmp_path: Path) -> None:

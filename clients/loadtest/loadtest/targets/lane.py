@@ -16,6 +16,7 @@ from loadtest.targets.kserve import Encode, encode_words
 from router.config import Timeouts
 from router.errors import TidegateError
 from router.model import GenerationRequest, Sampling, WorkerDelta, WorkerFinish
+from router.upstream.access import PLAIN
 from router.upstream.lane import Lane
 from router.upstream.link import LinkBroken, Owner
 
@@ -33,7 +34,7 @@ class LaneTarget:
         """Attaches a lane; leaving closes it."""
         ready = asyncio.Event()
         async with grpc.aio.insecure_channel(address, options=(("grpc.max_receive_message_length", -1),)) as channel:
-            lane = Lane(address, GRPCInferenceServiceStub(channel), Timeouts(), Owner("loadtest", ready.set))
+            lane = Lane(address, GRPCInferenceServiceStub(channel), Timeouts(), Owner("loadtest", ready.set), PLAIN)
             serving = asyncio.create_task(lane.serve())
             try:
                 await ready.wait()

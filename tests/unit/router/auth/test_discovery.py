@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router import config
+from router import auth_config
 from router.auth.assemble import build_key_set
 from router.auth.discovery import discovery_url, read_keys_url
 from router.errors import RouterError
@@ -35,8 +35,8 @@ class Provider:
         return self.keys[url]
 
 
-def issuer_of(**settings: Any) -> config.Issuer:
-    return config.Issuer(**{"url": URL, "audience": "tidegate", "algorithm": "RS256", **settings})
+def issuer_of(**settings: Any) -> auth_config.Issuer:
+    return auth_config.Issuer(**{"url": URL, "audience": "tidegate", "algorithm": "RS256", **settings})
 
 
 async def test_keys_are_where_the_issuer_says() -> None:

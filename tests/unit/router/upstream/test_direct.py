@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2 as triton
 from router.config import Timeouts
 from router.errors import TidegateError
 from router.model import WorkerFinish
+from router.upstream.access import PLAIN
 from router.upstream.link import Generation, Owner
 from router.upstream.worker import Worker
 from tests.bench.waiting import until
@@ -45,7 +46,7 @@ async def talk_nonsense() -> Responses:
 async def run_worker(fake: FakeTriton, timeouts: Timeouts = PATIENT) -> AsyncIterator[Worker]:
     """A worker whose address the fake serves, up."""
     async with fake.running() as address:
-        worker = Worker(address, FACTS, timeouts, Owner("test", lambda: None))
+        worker = Worker(address, FACTS, timeouts, Owner("test", lambda: None), PLAIN)
         task = asyncio.create_task(worker.run())
         try:
             await until(lambda: worker.up)

@@ -18,6 +18,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from router.config import Timeouts
 from router.errors import WorkerError
 from router.model import WorkerLoad
+from router.upstream.access import PLAIN
 from router.upstream.link import Owner
 from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker
@@ -30,7 +31,7 @@ from tests.unit.router.upstream.fake_triton import ASKED, FACTS, FakeTriton, Tak
 
 @asynccontextmanager
 async def running(address: str, facts: ModelFacts = FACTS) -> AsyncIterator[Worker]:
-    worker = Worker(address, facts, Timeouts(), Owner("test", lambda: None))
+    worker = Worker(address, facts, Timeouts(), Owner("test", lambda: None), PLAIN)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -114,7 +115,7 @@ async def test_kv_events_are_handed_on(chatml: Path) -> None:
             yield write_frame(Frame(2, LOAD, detail=[json.dumps({"kv_events": [{"event_id": 7}]})]))
 
     async with run_raw_worker(play) as address:
-        worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: told.append(worker.up), on_kv_events=told.append))
+        worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: told.append(worker.up), on_kv_events=told.append), PLAIN)
         task = asyncio.create_task(worker.run())
         await until(lambda: told == [True, [{"event_id": 7}]])
         task.cancel()
@@ -183,7 +184,7 @@ async def test_changes_are_told() -> None:
     worker: Worker
 
     async with FakeTriton(stock_config(), answer_once).running() as address:
-        worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: told.append(worker.up)))
+        worker = Worker(address, FACTS, Timeouts(), Owner("test", lambda: told.append(worker.up)), PLAIN)
         task = asyncio.create_task(worker.run())
         await until(lambda: told == [True])
         await worker.submit(ASKED, Taken()).wait()

@@ -62,6 +62,8 @@ class ModelConfig(Section):
     discovery: Discovery | None = None
     default_output_tokens: Count = 512
     """Most tokens of an answer whose caller sets no limit."""
+    shared_prefixes: bool = False
+    """Tenants may share cached prefixes, and so learn from times what others asked. Workers that cannot keep them apart need it."""
     slo_ttft_s: Seconds | None = None
     """Time to the first token that this model aims at. A turn that would have to wait for longer is answered by `smaller`."""
     smaller: ModelName | None = None

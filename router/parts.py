@@ -53,18 +53,19 @@ from router.upstream.stock import ModelFacts
 from router.upstream.worker import Worker
 
 
-def describe_model(model: Model) -> ModelFacts:
+def describe_model(model: Model, settings: ModelConfig) -> ModelFacts:
     """What a stock worker must be told of the model, or cannot tell of it."""
-    return ModelFacts(model.name, model.tokenizer.eos_ids, model.tokenizer.context, model.tokenizer.vocab_size)
+    text = model.tokenizer
+    return ModelFacts(model.name, text.eos_ids, text.context, text.vocab_size, settings.shared_prefixes)
 
 
 def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner, metrics: Metrics, *, executor: Executor) -> Pool:
     """A model's workers, and the queue in front of them. Raises ConfigInvalid."""
-    access = Access(config.worker_link)
+    access, facts = Access(config.worker_link), describe_model(model, settings)
     url, times = config.quota.redis.get_secret_value(), TimeModel()
     book = RedisBook(url, model.name, deadline_s=config.quota.redis_deadline_s) if url else MemoryBook()
     fleet = Fleet(
-        lambda address, owner: Worker(address, describe_model(model), config.timeouts, owner, access),
+        lambda address, owner: Worker(address, facts, config.timeouts, owner, access),
         replace(owner, on_freed=lambda: queue.poke()),  # noqa: PLW0108 - the queue comes after its fleet
         book=book,
         times=times,

@@ -97,6 +97,7 @@ listen = "127.0.0.1:{options.port}"
 name = {_quote(model_name(folder))}
 path = {_quote(str(folder))}
 workers = [{_quote(worker)}]
+shared_prefixes = true
 
 [worker_link]
 plaintext_anywhere = {str(bool(options.worker)).lower()}

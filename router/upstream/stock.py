@@ -37,12 +37,16 @@ def is_stock(config: ModelConfig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the router itself knows of a model, for workers that cannot say it; of the ids that end an answer the first is the main one."""
+    """What the router itself knows of a model, for workers that cannot say it; of the ids that end an answer the first is the main one.
+
+    `shared_prefixes`: tenants may share cached prefixes.
+    """
 
     name: str
     end_ids: tuple[int, ...]
     context_tokens: int
     vocabulary: int
+    shared_prefixes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ from router.upstream.lane import Lane
 from router.upstream.link import Generation, Link, LinkBroken, OnTokens, Owner
 
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_SHARES = (
+    "it reuses cached prefixes and cannot keep tenants' apart, so times tell one what others asked: start it with "
+    "enable_kv_cache_reuse=false, or accept that with shared_prefixes = true for its model"
+)
 
 log = logging.getLogger("tidegate.worker")
 
@@ -43,7 +47,6 @@ class Worker:
         self._link: Link | None = None
         self._failures = 0
         self._was_up = False
-        self._salts: set[str] = set()
         self._trouble = ""
 
     @property
@@ -82,9 +85,7 @@ class Worker:
         """Starts a generation. `on_tokens` is called as tokens arrive and must not wait. Raises WorkerError NO_WORKER."""
         if self._link is None:
             raise no_worker()
-        generation = self._link.submit(request, on_tokens)
-        self._note_sharing(request.cache_salt)
-        return generation
+        return self._link.submit(request, on_tokens)
 
     async def run(self) -> None:
         """Keeps a link until cancelled."""
@@ -114,26 +115,23 @@ class Worker:
         if contract.is_lane_model(config):
             return Lane(self.address, stub, self._timeouts, self._owner, self._access)
         if stock.is_stock(config):
-            return Direct(self.address, stub, stock.read_model(config, self._facts), self._timeouts, self._owner)
+            model = stock.read_model(config, self._facts)
+            self._check(model.description)
+            return Direct(self.address, stub, model, self._timeouts, self._owner)
         raise LinkBroken(f"its model {contract.MODEL} is neither Tidegate's nor TensorRT-LLM's with decoupled responses")
 
     def _check(self, description: WorkerDescription) -> None:
         if description.vocabulary != self._facts.vocabulary:  # its answers would be nonsense, and nobody would know why
             numbers = f"{description.vocabulary} token ids; this model has {self._facts.vocabulary}"
             raise LinkBroken(f"it serves {description.model} with {numbers}")
+        if not (description.isolates_salts or self._facts.shared_prefixes):
+            raise LinkBroken(_SHARES)
 
     def _note_trouble(self, trouble: str) -> None:
         """Says once what is wrong, as long as it stays so: a worker that is away is tried for again each second."""
         if trouble != self._trouble:
             log.warning("worker %s: %s", self.address, trouble, extra=fields(self.address))
         self._trouble = trouble
-
-    def _note_sharing(self, salt: str) -> None:
-        """Says once that tenants share cached prefixes here: when a second one comes."""
-        if len(self._salts) < 2 and self.description and not self.description.isolates_salts:
-            self._salts.add(salt)
-            if len(self._salts) == 2:
-                log.warning("worker %s cannot keep tenants' cached prefixes apart: times tell one what others asked", self.address)
 
     def _take_state(self) -> None:
         if self.description and not self._was_up:

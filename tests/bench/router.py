@@ -75,7 +75,13 @@ async def run_router(
 def values_of(folder: Path, *workers: str, small: Sequence[str] = (), **sections: Any) -> dict[str, Any]:
     """The configuration of `run_router`."""
     timeouts = FAST_TIMEOUTS | sections.pop("timeouts", {})
-    model = {"name": "test", "path": str(folder), "workers": list(workers) or ["127.0.0.1:1"], **sections.pop("model", {})}
+    model = {
+        "name": "test",
+        "path": str(folder),
+        "workers": list(workers) or ["127.0.0.1:1"],
+        "shared_prefixes": True,
+        **sections.pop("model", {}),
+    }
     models = [model, *([{"name": "small", "path": str(folder), "workers": list(small)}] if small else [])]
     http = {"listen": "127.0.0.1:0", **sections.pop("http", {})}
     return {"listen": "127.0.0.1:0", "models": models, "timeouts": timeouts, "http": http, "auth": {"anonymous": True}, **sections}

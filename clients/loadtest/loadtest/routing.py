@@ -115,7 +115,7 @@ def describe_router(setup: Setup, folder: Path, work: Path, workers: Sequence[st
     """The router's configuration."""
     return {
         "listen": "127.0.0.1:0",
-        "models": [{"name": folder.name, "path": str(folder), "workers": list(workers)}],
+        "models": [{"name": folder.name, "path": str(folder), "workers": list(workers), "shared_prefixes": True}],
         "routing": {"policy": setup.policy},
         "store": {"folder": str(work / "store")},
         "auth": {"anonymous": True},

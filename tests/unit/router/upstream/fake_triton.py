@@ -19,7 +19,7 @@ from router.upstream.stock import ModelFacts
 from server.build import fill_placeholders
 from server.engine_build import STOCK
 
-FACTS = ModelFacts("small", (2, 0), 2048, 266)
+FACTS = ModelFacts("small", (2, 0), 2048, 266, shared_prefixes=True)
 ASKED = GenerationRequest([5, 6], 10, Sampling())
 
 _SIZES = ("triton_max_batch_size", "max_queue_delay_microseconds", "max_queue_size", "instance_count")

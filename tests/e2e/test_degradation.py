@@ -27,7 +27,7 @@ async def pair() -> AsyncIterator[Router]:
     folders = [await asyncio.to_thread(resolve, name) for name in (DEFAULT_MODEL, FLAGSHIP)]
     async with run_stack(StackOptions()) as small, run_stack(StackOptions(FLAGSHIP, engine={"max_num_seqs": "1"})) as flagship:
         models: list[dict[str, Any]] = [
-            {"name": folder.name, "path": str(folder), "workers": [stack.worker]}
+            {"name": folder.name, "path": str(folder), "workers": [stack.worker], "shared_prefixes": True}
             for folder, stack in zip(folders, (small, flagship), strict=True)
         ]
         models[1] |= {"smaller": models[0]["name"], "slo_ttft_s": 0.1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ class ByFile(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     """The largest group begins first, which is the end-to-end tests."""
     return ByFile(config, log)
+
+
+@pytest.fixture(autouse=True)
+def command_log() -> Iterator[None]:
+    """A command that ran in this process leaves its log behind, which writes to the stderr of that test, closed since."""
+    yield
+    for handler in [it for it in logging.root.handlers if type(it) is logging.StreamHandler]:
+        logging.root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,7 @@ from router.upstream.worker import Worker
 _KEEPALIVE = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),  # whoever pings each second has a reason, and its streams are not to end for it
     ("grpc.so_reuseport", 0),  # a second router on the same port must fail, not share it
 )
 

@@ -162,6 +162,8 @@ class Http(Section):
     hold_s: Seconds = 2.0
     """A streamed answer's status is held back until its first content, so that a refusal has a status of its own; at most this long."""
     max_choices: Count = 16  # of one request: `n` times prompts
+    metrics: bool = False
+    """Shows /metrics to whoever reaches this door, too; on loopback it always does. `telemetry.metrics_listen` is a port of its own."""
     allowed_origins: tuple[str, ...] = ()
     """Web pages from these origins may call, as https://console.example. Empty: none may."""
 

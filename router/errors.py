@@ -7,8 +7,10 @@ of the API. Messages are short and never hold a prompt, a key or an exception's 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 
 
 class Code(Enum):
@@ -36,8 +38,15 @@ class Violation:
     description: str
 
 
+MOST_MESSAGE = 1024
+MOST_VIOLATIONS = 16
+_MOST_FIELD, _MOST_DESCRIPTION, _MOST_IN_ALL = 96, 512, 3072
+"""In bytes as gRPC writes a status's message, where each byte that is not ASCII takes three. Clients take 8 KiB of headers and trailers in
+all; whatever a request holds, its refusal fits: message and details, which are in base64."""
+
+
 class TidegateError(Exception):
-    """Base of all errors that may reach a caller. Not raised itself."""
+    """Base of all errors that may reach a caller. Not raised itself. Texts are cut; of the violations `more` are not told."""
 
     def __init__(
         self,
@@ -46,14 +55,36 @@ class TidegateError(Exception):
         message: str,
         *,
         violations: tuple[Violation, ...] = (),
+        more: int = 0,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message[:MOST_MESSAGE])
         self.code = code
         self.reason = reason
-        self.message = message
-        self.violations = violations
+        self.violations = tuple(_take_what_fits(violations))
+        self.more = more + len(violations) - len(self.violations)
+        self.message = _clip(message, MOST_MESSAGE)
         self.retry_after_s = retry_after_s
+
+
+def _take_what_fits(violations: Sequence[Violation]) -> Iterator[Violation]:
+    room = _MOST_IN_ALL
+    for given in violations[:MOST_VIOLATIONS]:
+        field, description = _clip(given.field, _MOST_FIELD), _clip(given.description, _MOST_DESCRIPTION)
+        room -= len(field.encode()) + len(description.encode())
+        if room < 0:
+            return
+        yield Violation(field, description)
+
+
+def _clip(text: str, most: int) -> str:
+    """As much of the text as `most` bytes hold, without halves of characters that are none."""
+    text = text[:most].encode("utf-8", "replace").decode()
+    if text.isascii() and len(text) < most // 3:
+        return text
+    sizes = (1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode()) for char in text)
+    ends = accumulate(sizes)
+    return text[: sum(end <= most for end in ends)]
 
 
 class StartFailed(Exception):
@@ -81,10 +112,11 @@ class RouterError(TidegateError):
     """This router cannot serve now, or has a fault."""
 
 
-def field_invalid(*violations: Violation) -> CallerError:
-    """Fields that are missing, out of range or of the wrong shape."""
-    first = violations[0]
-    return CallerError(Code.INVALID_ARGUMENT, "FIELD_INVALID", f"{first.field}: {first.description}", violations=violations)
+def field_invalid(*violations: Violation, more: int = 0) -> CallerError:
+    """Fields that are missing, out of range or of the wrong shape; `more` beside those given."""
+    first, more = violations[0], more + max(0, len(violations) - MOST_VIOLATIONS)
+    text = _clip(f"{first.field}: {first.description}", MOST_MESSAGE - 32) + (f" (and {more} more than are told)" if more else "")
+    return CallerError(Code.INVALID_ARGUMENT, "FIELD_INVALID", text, violations=violations[:MOST_VIOLATIONS], more=more)
 
 
 def option_unsupported(field: str, description: str) -> CallerError:

@@ -44,12 +44,11 @@ class Ask:
 class QuotaExceeded(CallerError):
     """A limit refuses the turn, which has eaten nothing. `retry_after_s` None: it is more than the limit ever allows."""
 
-    def __init__(self, subject: SubjectKind, limit_name: str, retry_after_s: float | None) -> None:
+    def __init__(self, subject: SubjectKind, limit_name: str, limit: int, retry_after_s: float | None) -> None:
         text = f"{limit_name} of the {subject.value} " + ("allows no such turn" if retry_after_s is None else "is used up")
         violation = Violation(subject.value, text)
         super().__init__(Code.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", text, violations=(violation,), retry_after_s=retry_after_s)
-        self.subject = subject
-        self.limit_name = limit_name
+        self.allowance = Allowance(subject.value, limit_name, limit, 0)
 
 
 class Quota(Protocol):
@@ -165,7 +164,8 @@ class StoredQuota:
             raise
         if isinstance(decision, Refused):
             wait_s = None if decision.wait_ms is None else decision.wait_ms / 1000
-            raise QuotaExceeded(decision.bound.kind, decision.bound.rule.name, wait_s)
+            bound = decision.bound
+            raise QuotaExceeded(bound.kind, bound.rule.name, bound.limit, wait_s)
         hold.take(decision)
         return hold
 

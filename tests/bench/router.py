@@ -82,7 +82,7 @@ def values_of(folder: Path, *workers: str, small: Sequence[str] = (), **sections
         "shared_prefixes": True,
         **sections.pop("model", {}),
     }
-    models = [model, *([{"name": "small", "path": str(folder), "workers": list(small)}] if small else [])]
+    models = [model, *([{"name": "small", "path": str(folder), "workers": list(small), "shared_prefixes": True}] if small else [])]
     http = {"listen": "127.0.0.1:0", **sections.pop("http", {})}
     return {"listen": "127.0.0.1:0", "models": models, "timeouts": timeouts, "http": http, "auth": {"anonymous": True}, **sections}
 

@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.bench.http import CHAT, Response, chat, connect
 from tests.bench.tenants import limit, make_key
 from tests.bench.tracing import SAMPLED, Spans
@@ -60,11 +62,31 @@ async def test_methods_and_paths(chatml: Path) -> None:
         ):
             refused = await caller.ask(path, method=method)
             assert (refused.status, refused.headers["allow"]) == (405, allow)
-        for path in ("/", "/v1", "/v1/chat/completions/", "/v2/models%0a"):
+        for path in ("/", "//", "/v1", "/v1/", "/v2/models%0a"):
             assert (await caller.ask(path)).error["code"] == "path_unknown"
         assert (await caller.ask("/v1/models/a/b")).error["code"] == "model_not_found"
         assert (await caller.ask("/v1/converse")).status == 426
         assert (await caller.ask("/v1/embeddings", {"input": "a", "model": "test"})).status == 501
+        responses = await caller.ask("/v1/responses", {"input": "a"})
+        assert (responses.status, responses.error["code"]) == (501, "endpoint_unserved")
+        assert "/v1/chat/completions" in responses.error["message"]
+
+
+async def test_needless_slashes_are_left_out(chatml: Path) -> None:
+    """Clients whose base URL ends with one write two, or one at the end; the body is taken as it came."""
+    async with run_bench(chatml, Worker(chatml)) as router, connect(router.http) as caller:
+        for path in ("/v1/chat/completions/", "/v1//chat/completions", "//v1/chat/completions//"):
+            assert (await caller.ask(path, chat("hi"))).status == 200
+
+
+@pytest.mark.parametrize(("listen", "metrics", "status"), [("127.0.0.1", False, 200), ("0.0.0.0", False, 404), ("0.0.0.0", True, 200)])
+async def test_metrics_are_shown_to_callers_on_loopback_or_where_configured(chatml: Path, listen: str, metrics: bool, status: int) -> None:
+    """They tell of all tenants; Prometheus has a port of its own."""
+    http, auth = {"listen": f"{listen}:0", "metrics": metrics}, {"anonymous": False}
+    async with run_bench(chatml, Worker(chatml), http=http, auth=auth, plaintext_anywhere=True) as router:
+        async with connect(router.http.replace("0.0.0.0", "127.0.0.1")) as caller:
+            assert (await caller.ask("/metrics")).status == status
+            assert (await caller.ask("/healthz")).status == 200
 
 
 async def test_other_media_types_are_refused(chatml: Path) -> None:

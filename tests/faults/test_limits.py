@@ -13,7 +13,7 @@ import pytest
 from tidegate import user
 from tidegate.v1.chat_service_pb2 import CompleteRequest, ConverseRequest, CountTokensRequest, Setup, StartTurn
 from tidegate.v1.event_pb2 import FINISH_REASON_LENGTH
-from tidegate.v1.turn_pb2 import Sampling, TurnSpec
+from tidegate.v1.turn_pb2 import Message, Sampling, TurnSpec
 
 from tests.bench.calls import failure_of
 from tests.bench.waiting import until
@@ -91,6 +91,16 @@ async def test_a_prompt_that_leaves_no_room_never_reaches_the_engine(chatml: Pat
             assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "PROMPT_TOO_LONG")
             assert f"maximum context length is {room} tokens" in error.message
         assert worker.calls == 1
+
+
+async def test_a_thousand_wrong_fields_are_told_in_a_status_that_fits(chatml: Path) -> None:
+    """The first of them, and how many more there are: a status that is longer than clients take would arrive as RESOURCE_EXHAUSTED."""
+    spec = TurnSpec(messages=[Message(content="x")] * 1024)
+    async with run_bench(chatml, Worker(chatml)) as router, router.stub() as stub:
+        error = await failure_of(stub.Complete(CompleteRequest(spec=spec)))
+        assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID")
+        assert list(error.fields) == [f"messages[{at}].role" for at in range(16)]
+        assert "1008 more" in error.message
 
 
 async def test_too_many_messages_are_refused(chatml: Path) -> None:

@@ -77,7 +77,7 @@ async def test_a_dead_routers_turns_vanish(server: RedisServer, admin: Redis) ->
     async with RedisStore(server.url, lease_s=0.5, deadline_s=PATIENT_S) as alive:
         with pytest.raises(QuotaExceeded) as refused:
             await quota_on(alive).reserve([subject], ask("early"))
-        assert refused.value.limit_name == "concurrent_turns"
+        assert refused.value.allowance.name == "concurrent_turns"
         assert await read_used(admin, "output_tokens_per_minute") == 60
         dead.kill()
         await wait_for(lambda: _has(admin, "output_tokens_per_minute", 7))

@@ -14,7 +14,7 @@ from router.transport.http.completions import CompletionRequest
 from router.transport.http.exchange import Exchange
 from router.transport.http.fields import read_fields
 from router.transport.http.forms import CHAT, COMPLETION, Form, Json
-from router.transport.http.headers import allowance_headers, degraded_headers
+from router.transport.http.headers import degraded_headers, started_headers
 from router.transport.http.steps import Steps
 from router.transport.http.stream import EventStream
 from router.transport.http.strict_json import parse_json
@@ -69,7 +69,7 @@ class Answers:
             await answer.wait()
         assert answer.started is not None, "a finished turn was started"
         head = _head(exchange, form.id_prefix, form.whole_object, answer.started)
-        headers = allowance_headers(answer.started) + degraded_headers(answer.degraded)
+        headers = started_headers(answer.started) + degraded_headers(answer.degraded)
         await exchange.answer_json(head | answer.choices(), headers=headers)
 
 

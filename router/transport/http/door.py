@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from router.auth.authenticate import Authenticator
 from router.config import Config
+from router.model_config import is_loopback
 from router.models import Models
 from router.pipeline import Pipeline
 from router.transport.health import Health
@@ -41,7 +42,7 @@ class HttpDoor:
             answers=Answers(self._turns, config),
             catalogue=Catalogue(models),
             socket=ConverseSocket(streams, gate, config.http.allowed_origins),
-            probes=Probes(health, registry),
+            probes=Probes(health, registry, shows_metrics=config.http.metrics or is_loopback(config.http.listen)),
             allowed_origins=config.http.allowed_origins,
         )
         self._server = HttpServer(routes, config)

@@ -13,8 +13,8 @@ from http import HTTPStatus
 from typing import Any
 
 from router.errors import Code, TidegateError
-
-Headers = list[tuple[bytes, bytes]]
+from router.quota.quota import QuotaExceeded
+from router.transport.http.headers import Headers, allowance_headers
 
 _STATUSES = {
     Code.INVALID_ARGUMENT: 400,
@@ -79,8 +79,9 @@ def to_object(error: TidegateError) -> dict[str, Any]:
     """The body of an error's response, and of the last event of a stream that fails."""
     status = status_of(error)
     fields = [(_param_of(it.field), it.description) for it in error.violations if error.code is not Code.RESOURCE_EXHAUSTED]
+    more = [f"and {error.more} more"] if error.more else []
     told = {
-        "message": "; ".join(f"{name}: {description}" for name, description in fields)
+        "message": "; ".join([*(f"{name}: {description}" for name, description in fields), *more])
         if error.reason == "FIELD_INVALID"
         else error.message,
         "type": _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error"),
@@ -96,8 +97,10 @@ def to_json(error: TidegateError) -> bytes:
 
 
 def headers_of(error: TidegateError) -> Headers:
-    """When to come back, or not to."""
+    """When to come back, or not to, and which quota is used up."""
     headers = [(b"www-authenticate", b"Bearer")] if error.code is Code.UNAUTHENTICATED else []
+    if isinstance(error, QuotaExceeded):
+        headers += allowance_headers([error.allowance])
     if error.retry_after_s is None:
         return [*headers, (b"x-should-retry", b"false")]
     delay = error.retry_after_s

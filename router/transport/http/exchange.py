@@ -10,7 +10,8 @@ from starlette.types import Receive, Scope, Send
 from router.auth.principal import Principal
 from router.errors import CallerError, TidegateError, protocol_violated
 from router.model import Credentials
-from router.transport.http.errors import Headers, headers_of, status_of, to_json
+from router.transport.http.errors import headers_of, status_of, to_json
+from router.transport.http.headers import Headers
 from router.transport.http.tls import Peer
 from router.transport.requests import REQUEST_ID, describe_call
 from router.transport.writer import CallerLeft

@@ -12,13 +12,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from router.errors import Violation, field_invalid
+from router.errors import MOST_VIOLATIONS, Violation, field_invalid
 from router.model import Priority, Sampling
 
 Body = TypeVar("Body", bound="Fields")
 
-_MAX_VIOLATIONS = 16
-_MAX_PATH = 128
 IGNORED = "Accepted and ignored."
 
 
@@ -39,7 +37,8 @@ def read_fields(kind: type[Body], value: Any) -> Body:
         return kind.model_validate(value)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-    raise field_invalid(*(Violation(_path_of(it["loc"]), _describe(it["type"], it["msg"])) for it in faults[:_MAX_VIOLATIONS]))
+    told = faults[:MOST_VIOLATIONS]
+    raise field_invalid(*(Violation(_path_of(it["loc"]), _describe(it["type"], it["msg"])) for it in told), more=len(faults) - len(told))
 
 
 def shape_of(value: Any) -> str:
@@ -133,7 +132,7 @@ def _path_of(location: tuple[int | str, ...]) -> str:
             path += f"[{part}]"
         elif not part.startswith("<"):
             path += f".{part}" if path else part
-    return path[:_MAX_PATH] or "body"
+    return path or "body"
 
 
 def _describe(kind: str, words: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from router.model import Allowance, Degraded, Started
-from router.transport.http.errors import Headers
+
+Headers = list[tuple[bytes, bytes]]
 
 _DEGRADED = b"x-tidegate-degraded"
 
@@ -23,16 +26,21 @@ def degraded_headers(degraded: Degraded | None) -> Headers:
     return [(_DEGRADED, f"{degraded.reason}; from={degraded.from_model}; to={degraded.to_model}".encode())]
 
 
-def allowance_headers(started: Started | None) -> Headers:
+def started_headers(started: Started | None) -> Headers:
+    """What is left of the quotas of a turn that has begun, if one has."""
+    return allowance_headers(started.allowances if started else ())
+
+
+def allowance_headers(allowances: Sequence[Allowance]) -> Headers:
     """Limit and rest for each kind of limit; of several subjects the one that has the least left."""
     headers: Headers = []
-    for name, allowance in _tightest(started.allowances if started else ()).items():
+    for name, allowance in _tightest(allowances).items():
         headers.append((f"x-ratelimit-limit-{name}".encode(), str(allowance.limit).encode()))
         headers.append((f"x-ratelimit-remaining-{name}".encode(), str(max(0, allowance.left)).encode()))
     return headers
 
 
-def _tightest(allowances: tuple[Allowance, ...]) -> dict[str, Allowance]:
+def _tightest(allowances: Sequence[Allowance]) -> dict[str, Allowance]:
     tightest: dict[str, Allowance] = {}
     for it in sorted(allowances, key=lambda it: -it.left):
         tightest[_NAMES.get(it.name) or it.name.replace("_", "-")] = it

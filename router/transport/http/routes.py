@@ -32,6 +32,7 @@ def build_routes(
         Route("/v1/chat/completions", Endpoint(gate.admit, POST=answers.chat)),
         Route("/v1/completions", Endpoint(gate.admit, POST=answers.complete)),
         Route("/v1/embeddings", Endpoint(gate.admit, POST=_refuse_embeddings)),
+        Route("/v1/responses", Endpoint(gate.admit, POST=_refuse_responses)),
         Route("/v1/models", Endpoint(gate.admit, GET=catalogue.list_models)),
         Route("/v1/models/{name:path}", Endpoint(gate.admit, GET=catalogue.get_model)),
         Route("/healthz", Endpoint(GET=probes.tell_alive)),
@@ -40,11 +41,11 @@ def build_routes(
         Route("/openapi.json", Endpoint(GET=documents.tell_schema)),
         Route("/docs", Endpoint(GET=documents.show_page)),
     ]
-    router = Router(routes, redirect_slashes=False, default=_refuse_path)
+    app = _Slashes(Router(routes, redirect_slashes=False, default=_refuse_path))
     if not allowed_origins:
-        return router
+        return app
     return CORSMiddleware(
-        router,
+        app,
         allow_origins=allowed_origins,
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
@@ -52,8 +53,25 @@ def build_routes(
     )
 
 
+class _Slashes:
+    """Leaves out needless slashes: clients whose base URL ends with one write two, and a redirect would lose the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path.endswith("/") or "//" in path:
+            scope = {**scope, "path": "/" + "/".join(filter(None, path.split("/")))}
+        await self._app(scope, receive, send)
+
+
 async def _refuse_embeddings(exchange: Exchange) -> NoReturn:
     raise protocol_violated("ENDPOINT_UNSERVED", "model", "no model for embeddings is served")
+
+
+async def _refuse_responses(exchange: Exchange) -> NoReturn:
+    raise protocol_violated("ENDPOINT_UNSERVED", "path", "the Responses API is not served; use /v1/chat/completions")
 
 
 async def _refuse_plain(exchange: Exchange) -> None:

@@ -24,7 +24,7 @@ from router.transport.http.chunks import DONE, KEEP_ALIVE, ChunkWriter, write_ev
 from router.transport.http.errors import to_object
 from router.transport.http.exchange import Connection, Exchange
 from router.transport.http.forms import FINISH_REASONS, add_usage
-from router.transport.http.headers import allowance_headers, degraded_headers
+from router.transport.http.headers import degraded_headers, started_headers
 from router.transport.http.steps import Steps
 
 
@@ -101,7 +101,7 @@ class EventStream:
                 await self._wait_content()
         if self._failure is not None:
             raise self._failure
-        await exchange.start_events(allowance_headers(self._started) + degraded_headers(self._degraded))
+        await exchange.start_events(started_headers(self._started) + degraded_headers(self._degraded))
         self._beat(heartbeat_s)
         try:
             await self._send_body(exchange)

@@ -78,7 +78,7 @@ async def test_the_longest_refusal_is_told() -> None:
     with pytest.raises(QuotaExceeded) as refused:
         await desk.reserve(acme, ann)
     error = refused.value
-    assert (error.subject, error.limit_name, error.reason) == (SubjectKind.USER, "tokens_per_day", "QUOTA_EXCEEDED")
+    assert (error.reason, *error.allowance) == ("QUOTA_EXCEEDED", "user", "tokens_per_day", 60, 0)
     assert error.retry_after_s is not None
     desk.clock.now_ms += round(error.retry_after_s * 1000) - 1
     with pytest.raises(QuotaExceeded):

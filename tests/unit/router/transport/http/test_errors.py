@@ -8,6 +8,8 @@ import pytest
 
 from router import errors
 from router.errors import Code, TidegateError, Violation
+from router.quota.limits import SubjectKind
+from router.quota.quota import QuotaExceeded
 from router.transport.http.errors import headers_of, status_of, to_json, write_refusal
 from tests.unit.router.transport.test_status import EVERY_ERROR
 
@@ -94,3 +96,10 @@ def test_a_refusal_is_a_whole_response() -> None:
     assert lines[0] == b"HTTP/1.1 503 Service Unavailable"
     assert {b"connection: close", b"content-type: application/json", b"content-length: %d" % len(body), b"retry-after: 1"} <= set(lines)
     assert json.loads(body)["error"]["code"] == "draining"
+
+
+def test_a_used_up_quota_is_told_in_headers() -> None:
+    """By OpenAI's names, with nothing left for such a turn."""
+    headers = dict(headers_of(QuotaExceeded(SubjectKind.USER, "requests_per_minute", 10, 1.5)))
+    assert (headers[b"x-ratelimit-limit-requests"], headers[b"x-ratelimit-remaining-requests"]) == (b"10", b"0")
+    assert headers[b"retry-after"] == b"2"

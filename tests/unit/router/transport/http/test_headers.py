@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from router.model import Allowance, Degraded, Started
-from router.transport.http.headers import allowance_headers, degraded_headers
+from router.transport.http.headers import degraded_headers, started_headers
 
 
 def test_no_limit_no_header() -> None:
     """Nor before a turn has started."""
-    assert allowance_headers(None) == allowance_headers(Started("m", "w", 1, 1)) == []
+    assert started_headers(None) == started_headers(Started("m", "w", 1, 1)) == []
 
 
 def test_the_tightest_limit_of_a_kind_is_told() -> None:
@@ -19,7 +19,7 @@ def test_the_tightest_limit_of_a_kind_is_told() -> None:
         Allowance("key", "tokens_per_day", 50, -3),
         Allowance("model", "concurrent_turns", 4, 2),
     )
-    assert dict(allowance_headers(Started("m", "w", 1, 1, "t", allowances))) == {
+    assert dict(started_headers(Started("m", "w", 1, 1, "t", allowances))) == {
         b"x-ratelimit-limit-requests": b"100",
         b"x-ratelimit-remaining-requests": b"7",
         b"x-ratelimit-limit-tokens": b"50",

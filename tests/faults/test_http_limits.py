@@ -10,6 +10,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bench.http import Caller, chat, connect, small_window
 from tests.bench.router import Router
 from tests.bench.waiting import until
@@ -73,6 +75,55 @@ async def test_large_heads_are_refused(chatml: Path) -> None:
                     await asyncio.sleep(0)
                 assert await answer_to(caller) == (431, "headers_too_large")
         assert await works(router)
+
+
+async def test_what_is_refused_on_a_kept_connection_is_answered(chatml: Path) -> None:
+    """A second request is refused like a first one, whether it comes in one piece or in several."""
+    wrong = {
+        (431, "headers_too_large"): HEAD + b"x-long: " + b"y" * 100_000 + b"\r\n\r\n",
+        (400, "request_unreadable"): b"nonsense\r\n\r\n",
+        (405, "method_not_allowed"): b"CONNECT t:1 HTTP/1.1\r\nhost: t\r\n\r\n",
+    }
+    async with run_bench(chatml, Worker(chatml)) as router:
+        for (status, code), sent in wrong.items():
+            for size in (10_000, len(sent)):
+                async with asyncio.timeout(10.0), connect(router.http) as caller:
+                    assert (await caller.ask(value=chat("hi"))).status == 200
+                    for at in range(0, len(sent), size):
+                        caller.writer.write(sent[at : at + size])
+                        await asyncio.sleep(0)
+                    assert await answer_to(caller) == (status, code)
+
+
+@pytest.mark.parametrize("expects", [b"", b"expect: 100-continue\r\n"])
+@pytest.mark.parametrize("body", ["whole", "later", "chunked"])
+async def test_a_status_before_the_body_leaves_the_connection_in_order(chatml: Path, expects: bytes, body: str) -> None:
+    """What follows is the next request, which is answered, or the connection ends with the answer; no body is taken for a request."""
+    length = b"transfer-encoding: chunked\r\n" if body == "chunked" else b"content-length: %d\r\n" % len(BODY)
+    data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY) if body == "chunked" else BODY
+    refused = {404: b"POST /nowhere HTTP/1.1\r\nhost: t\r\n", 405: b"POST /v1/models HTTP/1.1\r\nhost: t\r\n", 415: HEAD}
+    async with run_bench(chatml, Worker(chatml)) as router:
+        for status, head in refused.items():
+            kind = b"content-encoding: gzip\r\n" if status == 415 else b""
+            async with asyncio.timeout(10.0), connect(router.http) as caller:
+                caller.writer.write(head + kind + expects + length + b"\r\n" + (data if body in ("whole", "chunked") else b""))
+                first = await read_answer(caller)
+                assert b" %d " % status in first
+                if body == "later":
+                    caller.writer.write(data)
+                assert (b"connection: close" in first) == bool(expects)
+                if expects:
+                    assert not await caller.reader.read()
+                else:
+                    caller.writer.write(b"GET /v1/models HTTP/1.1\r\nhost: t\r\n\r\n")
+                    assert b" 200 " in await read_answer(caller)
+
+
+async def read_answer(caller: Caller) -> bytes:
+    """The head of an answer that has a length; its body is read too."""
+    head = await caller.reader.readuntil(b"\r\n\r\n")
+    await caller.reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0]))
+    return head.lower()
 
 
 async def test_fields_behind_a_body_are_no_headers(chatml: Path) -> None:

@@ -35,6 +35,8 @@ class Connection(ReaderWatch, HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         """Of the head; then those since the last piece of the body, which are no body either."""
+        self._has_exchange = False
+        """Whether what comes now belongs to a request that `cycle` answers; else `cycle`, if there is one, is of the request before."""
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -87,7 +89,7 @@ class Connection(ReaderWatch, HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._is_answering:
             raise _Refused(None)
-        self._in_head = True
+        self._in_head, self._has_exchange = True, False
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -100,7 +102,10 @@ class Connection(ReaderWatch, HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > self._bounds.max_header_bytes:
             raise _Refused(self._head_too_large())
         if not self._is_foreign_upgrade:
+            self._has_exchange = True
             super().on_headers_complete()
+            if self.expect_100_continue:  # after an early answer nobody knows whether the body still comes
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
@@ -108,7 +113,7 @@ class Connection(ReaderWatch, HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         if not self._is_foreign_upgrade:
-            self._due, self._head_bytes = None, 0
+            self._due, self._head_bytes, self._has_exchange = None, 0, False
             super().on_message_complete()
 
     @property
@@ -159,12 +164,12 @@ class Connection(ReaderWatch, HttpToolsProtocol):
 
         What still comes is read for a while and dropped: a connection that is closed with unread data takes the answer with it.
         """
-        is_answered = self.cycle is not None and self.cycle.response_started and not self._in_head
+        is_answered = self._has_exchange and self.cycle.response_started
         if self._is_refused or is_answered:
             self.transport.abort()
             return
         self._is_refused, self._due = True, self.loop.time() + _LINGER_S
-        if self.cycle is not None:
+        if self._has_exchange:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.write(write_refusal(error))

@@ -129,12 +129,13 @@ def guide_invalid(description: str, field: str = "response_format") -> CallerErr
     return CallerError(Code.INVALID_ARGUMENT, "GUIDE_INVALID", f"{field}: {description}", violations=(Violation(field, description),))
 
 
-def prompt_too_long(prompt_tokens: int, limit: int) -> CallerError:
+def prompt_too_long(prompt_tokens: int, limit: int, *, at_least: bool = False) -> CallerError:
     """The prompt, of which the model takes `limit` tokens at most, leaves no room for an answer.
 
-    These are OpenAI's words: LiteLLM knows the error by them and not by its code.
+    `at_least`: it was not counted to its end. These are OpenAI's words: LiteLLM knows the error by them and not by its code.
     """
-    asked = f"you requested {prompt_tokens + 1} tokens ({prompt_tokens} in the prompt, at least 1 in the answer)"
+    more = "at least " if at_least else ""
+    asked = f"you requested {more}{prompt_tokens + 1} tokens ({more}{prompt_tokens} in the prompt, at least 1 in the answer)"
     text = f"This model's maximum context length is {limit + 1} tokens. However, {asked}."
     return CallerError(Code.INVALID_ARGUMENT, "PROMPT_TOO_LONG", text, violations=(Violation("messages", text),))
 

@@ -8,19 +8,19 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from router.errors import Violation, field_invalid, model_unknown
-from router.model import Guide, Message, TurnRequest
+from router.errors import CallerError, Violation, field_invalid, model_unknown, prompt_too_long
+from router.model import Guide, Message, Role, TurnRequest
 from router.model_config import Alias, ModelConfig, follow_smaller
 from router.text.calls import CallParser
 from router.text.template import TemplateRefused
-from router.text.tokenizer import Tokenizer
+from router.text.tokenizer import Tokenizer, TooManyTokens
 from router.text.tools import Offer, describe, guide_call
 from router.token_turn import TokenTurn
 from router.tools import Tool
 from router.turn import AnyTurn, Turn
 
-_INLINE_CHARS = 16_384
-"""Prompts up to this length are tokenized on the event loop: about 5 ms at most, and cheaper than a hop to a thread."""
+_INLINE_CHARS = 4_096
+"""Prompts up to this length are tokenized on the event loop: about 2 ms at most, and cheaper than a hop to a thread."""
 
 
 class Model:
@@ -40,17 +40,20 @@ class Model:
         return await (self.encode(request.messages, offer) if request.text is None else self.encode_text(request.text))
 
     async def encode(self, messages: Sequence[Message], offer: Offer | None = None) -> list[int]:
-        """The prompt's token ids. Raises CallerError FIELD_INVALID when the model's chat template takes no such conversation."""
+        """The prompt's token ids. Raises CallerError FIELD_INVALID when the model's chat template takes no such conversation, and
+        PROMPT_TOO_LONG. Templates leave out parts of what the model said itself and blanks, so these do not make one too long."""
+        self._require_room(sum(len(it.content.strip()) for it in messages if it.content and it.role is not Role.ASSISTANT))
         tools = sum(map(_count_tool_chars, offer.tools)) if offer else 0
         if tools + sum(map(_count_chars, messages)) <= _INLINE_CHARS:
             return self._encode(messages, offer)
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, messages, offer)
 
     async def encode_text(self, text: str) -> list[int]:
-        """The token ids of a text that the model continues, without its chat template."""
+        """The token ids of a text that the model continues, without its chat template. Raises CallerError PROMPT_TOO_LONG."""
+        self._require_room(len(text))
         if len(text) <= _INLINE_CHARS:
-            return self.tokenizer.encode_prompt(text)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self.tokenizer.encode_prompt, text)
+            return self._encode_text(text)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode_text, text)
 
     def guide(self, offer: Offer | None, wanted: Guide | None) -> Guide | None:
         """The form of an answer: the wanted one, a call where the model must call, and where it may call either of them."""
@@ -78,6 +81,21 @@ class Model:
             raise field_invalid(Violation("input_ids", f"must hold at least one token id, each from 0 to {self.tokenizer.vocab_size - 1}"))
         return ids
 
+    def _require_room(self, chars: int) -> None:
+        try:
+            self.tokenizer.require_room(chars)
+        except TooManyTokens as error:
+            raise self._too_long(error) from None
+
+    def _too_long(self, error: TooManyTokens) -> CallerError:
+        return prompt_too_long(error.tokens, self.tokenizer.context - 1, at_least=True)
+
+    def _encode_text(self, text: str) -> list[int]:
+        try:
+            return self.tokenizer.encode_prompt(text)
+        except TooManyTokens as error:
+            raise self._too_long(error) from None
+
     def _encode(self, messages: Sequence[Message], offer: Offer | None) -> list[int]:
         plain = [_as_template_sees(message) for message in messages]
         beginning = self.tokenizer.calls.forced if offer and offer.forced else ""
@@ -85,6 +103,8 @@ class Model:
             return self.tokenizer.encode_chat(plain, describe(offer) if offer else None, beginning)
         except TemplateRefused as error:
             raise field_invalid(Violation("messages", f"the model's chat template refuses them: {error}")) from None
+        except TooManyTokens as error:
+            raise self._too_long(error) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from os.path import commonprefix
 from typing import Any
 
@@ -78,7 +78,7 @@ class TokenGuard:
         """A token in it has both its edges, one begun in it the first, one completed by it the last; else it may lie inside of one."""
         if text in self._plain_words:
             return False
-        return not self._edges.isdisjoint(text) or self._may_lie_inside(text.strip())
+        return any(edge in text for edge in self._edges) or self._may_lie_inside(text.strip())
 
     def _may_lie_inside(self, core: str) -> bool:
         return 0 < len(core) < self._longest and core in self._all
@@ -86,13 +86,22 @@ class TokenGuard:
     def _mark_text(self, text: str, mark: str) -> str:
         if not self._may_need_mark(text):
             return text
-        text = self._token_start.sub(rf"\g<0>{mark}", text)
+        text = "".join(self._split_behind_starts(text, mark))
         core = text.strip()
         if not core:
             return text
         before = mark if self._may_lie_inside(core) or any(core[:n] in self._ends for n in self._affix_lengths(core)) else ""
         after = mark if any(core[-n:] in self._beginnings for n in self._affix_lengths(core)) else ""
         return text.replace(core, f"{before}{core}{after}", 1) if before or after else text
+
+    def _split_behind_starts(self, text: str, mark: str) -> Iterator[str]:
+        """The text with a mark behind the first character of each token's text. `re.sub` would keep the interpreter for all of it."""
+        done = 0
+        for found in self._token_start.finditer(text):
+            yield text[done : found.end()]
+            yield mark
+            done = found.end()
+        yield text[done:]
 
     def _affix_lengths(self, core: str) -> range:
         return range(1, min(self._longest, len(core) + 1))

@@ -16,6 +16,7 @@ from router.text.call_format import HERMES
 from router.text.decode import Decoder
 from router.text.folder import InvalidModel, ModelFiles, read_model_files
 from router.text.guard import TokenGuard
+from router.text.length import TooManyTokens, longest_token
 from router.text.sealed import build_sealed, seal_names
 from router.text.template import ChatTemplate, InvalidTemplate, TemplateRefused
 from router.text.vocabulary import (
@@ -28,10 +29,15 @@ from router.text.vocabulary import (
     unknown_id_of,
 )
 
-__all__ = ["InvalidModel", "TemplateRefused", "Tokenizer"]
+__all__ = ["InvalidModel", "TemplateRefused", "Tokenizer", "TooManyTokens"]
 
 # Prompts come one by one. The library would hand each to a pool of threads and wait for it, which costs a third more.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+_LONG = 8
+"""Characters for each token of the context from which on a text is counted before it is encoded: seldom does one so long fit."""
+_PIECE_CHARS = 16_384
+_CUT_TOKENS = 32
 
 
 class Tokenizer:
@@ -54,6 +60,7 @@ class Tokenizer:
         self._sealed = build_sealed(source, names)
         self._guard = TokenGuard(names)
         self.token_bytes = token_bytes_of(source)
+        self._longest = longest_token(source, self.token_bytes)
         self.control_ids = frozenset(it.id for it in added_tokens_of(source) if it.control) - {unknown_id_of(source)}
         self.eos_ids = _find_eos_ids(files)
         self.context = files.context
@@ -77,10 +84,29 @@ class Tokenizer:
         except InvalidTemplate as error:
             raise InvalidModel(f"{folder}: {error}") from error
 
+    def require_room(self, chars: int) -> None:
+        """Raises TooManyTokens when no text of so many characters fits into the context."""
+        if self._longest and chars > self._longest * self.context:
+            raise TooManyTokens(chars // self._longest)
+
     def encode_text(self, text: str) -> list[int]:
-        """Ids of a plain text, never a control id; nothing is put before or behind it."""
+        """Ids of a plain text, never a control id; nothing is put before or behind it. Raises TooManyTokens when it cannot fit."""
+        text = _replace_surrogates(text)
+        if len(text) > _LONG * self.context:
+            self._count_pieces(text)
+        return self._encode(text)
+
+    def _count_pieces(self, text: str) -> None:
+        """Raises TooManyTokens as soon as it is certain; cutting a text into pieces adds a few tokens to each."""
+        counted, bound = 0, self.context + self.context // 16
+        for at in range(0, len(text), _PIECE_CHARS):
+            counted += len(self._encode(text[at : at + _PIECE_CHARS])) - _CUT_TOKENS
+            if counted > bound:
+                raise TooManyTokens(counted)
+
+    def _encode(self, text: str) -> list[int]:
         # For a batch, unlike for one text, the library releases the interpreter lock and leaves out offsets.
-        ids: list[int] = self._sealed.encode_batch_fast([_replace_surrogates(text)], add_special_tokens=False)[0].ids
+        ids: list[int] = self._sealed.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def encode_prompt(self, text: str) -> list[int]:
@@ -93,7 +119,7 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         beginning: str = "",
     ) -> list[int]:
-        """Ids of the prompt that asks the model for the next assistant message. Raises TemplateRefused.
+        """Ids of the prompt that asks the model for the next assistant message. Raises TemplateRefused, and TooManyTokens.
 
         `beginning` is how that message begins, in our words: what is a control token in it becomes one.
         """

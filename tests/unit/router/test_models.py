@@ -19,6 +19,7 @@ from router.turn import Turn
 from tests.models import build_sentencepiece_model
 
 LONG = 20_000
+CONTEXT = 3 * LONG
 
 
 class CountingExecutor(Executor):
@@ -35,7 +36,9 @@ class CountingExecutor(Executor):
 
 
 def make_model(folder: Path, executor: Executor, name: str = "test") -> Model:
-    return Model(ModelConfig(name=name, path=folder, workers=("127.0.0.1:1",)), Tokenizer.load(folder), executor)
+    tokenizer = Tokenizer.load(folder)
+    tokenizer.context = CONTEXT
+    return Model(ModelConfig(name=name, path=folder, workers=("127.0.0.1:1",)), tokenizer, executor)
 
 
 def render(model: Model, ids: list[int]) -> str:
@@ -147,3 +150,32 @@ def test_an_unknown_model_is_not_echoed(chatml: Path) -> None:
         Models([make_model(chatml, CountingExecutor())]).find("secret-name")
     assert (unknown.value.code, unknown.value.reason) == (Code.NOT_FOUND, "MODEL_UNKNOWN")
     assert "secret-name" not in unknown.value.message
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [Message(Role.USER, "x" * 4_000_000)],
+        [Message(Role.SYSTEM, "x" * 2_000_000), Message(Role.TOOL, "x" * 2_000_000), Message(Role.USER, "x")],
+        [Message(Role.USER, "x" * 1_000)] * 4_000,
+    ],
+    ids=["one", "several", "many"],
+)
+async def test_a_hopeless_prompt_is_neither_rendered_nor_tokenized(chatml: Path, messages: list[Message], monkeypatch: Any) -> None:
+    """It has more characters than the model has room for, at the most that one token stands for."""
+    executor = CountingExecutor()
+    model = make_model(chatml, executor)
+    monkeypatch.setattr(Tokenizer, "encode_chat", None)
+    with pytest.raises(CallerError, match="maximum context length is 60000 tokens") as refused:
+        await model.encode(messages)
+    assert (refused.value.reason, executor.calls) == ("PROMPT_TOO_LONG", 0)
+
+
+async def test_blanks_and_what_the_model_said_do_not_make_a_prompt_hopeless(chatml: Path) -> None:
+    """Templates leave out the one at the ends and parts of the other, so these are rendered first."""
+    model = make_model(chatml, CountingExecutor())
+    with pytest.raises(CallerError, match="at least") as refused:
+        await model.encode([Message(Role.USER, "x"), Message(Role.ASSISTANT, "x" * 4_000_000)])
+    assert refused.value.reason == "PROMPT_TOO_LONG"
+    with pytest.raises(CallerError, match="at least"):
+        await model.encode([Message(Role.USER, " " * 4_000_000 + "x")])

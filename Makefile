@@ -100,6 +100,10 @@ test: lint check-protos ## All that a change needs, real Triton and model includ
 test-all: lint check-protos ## The same and the slow remainder
 	$(PYTEST)
 
+.PHONY: test-hostile
+test-hostile: install ## Requests meant to stop the router: its longest pause and its memory, for every door
+	$(BIN)/pytest tests/faults/test_hostile.py tests/faults/test_limits.py tests/faults/test_http_limits.py tests/faults/test_worker_port.py
+
 .PHONY: test-busy
 test-busy: install ## The whole suite while something else keeps every core busy
 	$(BIN)/python -m tests.busy $(PYTEST)

@@ -55,10 +55,11 @@ from router.transport.tls import server_credentials
 from router.upstream.link import Owner
 from router.upstream.worker import Worker
 
-_KEEPALIVE = (
+_OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),  # whoever pings each second has a reason, and its streams are not to end for it
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few kilobytes would be inflated before anybody asks who calls
     ("grpc.so_reuseport", 0),  # a second router on the same port must fail, not share it
 )
 
@@ -203,7 +204,7 @@ class App:
         server = grpc.aio.server(
             interceptors=(ReadingInterceptor(limits.max_message_bytes), StatusInterceptor(Gate(self.identity.authenticator).admit)),
             # Above our own limit, so that a message that is somewhat too large gets our status and leaves the connection usable.
-            options=(("grpc.max_receive_message_length", 4 * limits.max_message_bytes), *_KEEPALIVE),
+            options=(("grpc.max_receive_message_length", 4 * limits.max_message_bytes), *_OPTIONS),
             maximum_concurrent_rpcs=limits.max_streams,
         )
         chat_service_pb2_grpc.add_ChatServiceServicer_to_server(self.service, server)

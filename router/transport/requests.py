@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 from tidegate.v1 import turn_pb2 as pb
 from tidegate.v1.chat_service_pb2 import CountTokensRequest, ToolResult
@@ -19,11 +20,15 @@ from router.auth.principal import Principal
 from router.errors import CallerError, protocol_violated
 from router.model import Call, Credentials, Guide, GuideKind, Message, Priority, Role, Sampling, ToolCall, TurnRequest
 from router.tools import Tool, ToolChoice, ToolMode
+from router.transport.wire import has_more_fields
 
 REQUEST_ID = "x-request-id"
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _READ = ("/tidegate.", "/inference.")
 """Methods whose handlers know of Unreadable."""
+_SMALL = 16 * 1024
+_MOST_FIELDS = 16 * 1024
+"""Of a message that is not small: what is in it is then looked at in 20 ms at most."""
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -51,11 +56,16 @@ class ReadingInterceptor(grpc.aio.ServerInterceptor):
         return handler._replace(request_deserializer=reader, response_serializer=writer)
 
     def _tolerant(self, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        kind: Descriptor = parse.__self__.DESCRIPTOR  # type: ignore[attr-defined]  # generated code gives FromString
+
         def read(data: bytes) -> Any:
             if len(data) > self._max_bytes:
                 text = f"the message has {len(data)} bytes; at most {self._max_bytes} are taken"
                 return Unreadable(protocol_violated("MESSAGE_TOO_LARGE", "message", text))
             try:
+                if len(data) > _SMALL and has_more_fields(data, kind, _MOST_FIELDS):
+                    text = f"the message has more than {_MOST_FIELDS} fields, with those inside of others"
+                    return Unreadable(protocol_violated("MESSAGE_TOO_LARGE", "message", text))
                 return parse(data)
             except DecodeError:
                 text = "the message cannot be read: not this protobuf type, or text that is not UTF-8"

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from router.errors import Violation, field_invalid, option_unsupported
 from router.model import Guide, GuideKind, Message, Role, TurnRequest
-from router.transport.http.fields import IGNORED, CompletionFields, Fields, shape_of, write_json_text
+from router.transport.http.fields import IGNORED, CompletionFields, Fields, ListOf, shape_of, write_json_text
 from router.transport.http.tool_fields import CallFields, Choice, ToolFields, read_choice
 
 
@@ -19,7 +19,7 @@ class TextPart(Fields):
     text: str
 
 
-Content = Annotated[Annotated[str, Tag("<text>")] | Annotated[list[TextPart], Tag("<list>")], Discriminator(shape_of)]
+Content = Annotated[Annotated[str, Tag("<text>")] | Annotated[ListOf[TextPart], Tag("<list>")], Discriminator(shape_of)]
 
 
 class ChatMessage(Fields):
@@ -29,9 +29,9 @@ class ChatMessage(Fields):
     content: Content | None = None
     refusal: str = Field(default="", description="Stands for the content of an assistant's message that has none.")
     name: str = Field(default="", description=IGNORED)
-    annotations: list[Any] = Field(default_factory=list, description=IGNORED)
+    annotations: ListOf[Any] = Field(default_factory=list, description=IGNORED)
     parsed: Any = Field(default=None, description=f"{IGNORED} OpenAI's clients keep there what they read from the content.")
-    tool_calls: list[CallFields] = Field(default_factory=list)
+    tool_calls: ListOf[CallFields] = Field(default_factory=list)
     tool_call_id: str = ""
 
     def message(self) -> Message:
@@ -84,15 +84,15 @@ class ResponseFormat(Fields):
 class ChatRequest(CompletionFields):
     """A request for the next message of a conversation."""
 
-    messages: list[ChatMessage]
+    messages: ListOf[ChatMessage]
     max_completion_tokens: int | None = Field(default=None, ge=1, description="Most tokens of an answer; goes before max_tokens.")
     logprobs: bool = Field(default=False, description="Whether to send the log probability of each token of the answer.")
     top_logprobs: int = Field(default=0, ge=0, le=20, description="Not served above 0: workers tell of the chosen token only.")
     response_format: ResponseFormat = ResponseFormat(type="text")
-    tools: list[ToolFields] = Field(default_factory=list, description="Functions that the model may call.")
+    tools: ListOf[ToolFields] = Field(default_factory=list, description="Functions that the model may call.")
     tool_choice: Choice = Field(default="auto", description="Whether it calls one, or the one that it must call.")
     parallel_tool_calls: bool = Field(default=True, description="Whether it may call several at once.")
-    modalities: list[Literal["text"]] = Field(default_factory=list, description="Only text is served.")
+    modalities: ListOf[Literal["text"]] = Field(default_factory=list, description="Only text is served.")
     service_tier: Literal["auto", "default"] = Field(default="auto", description=f"{IGNORED} See `priority`.")
     store: Literal[False] = Field(default=False, description="Nothing is stored.")
 

@@ -8,9 +8,9 @@ from pydantic import Discriminator, Field, Tag
 
 from router.errors import option_unsupported
 from router.model import TurnRequest
-from router.transport.http.fields import CompletionFields, shape_of
+from router.transport.http.fields import CompletionFields, ListOf, shape_of
 
-Prompts = Annotated[Annotated[str, Tag("<text>")] | Annotated[list[str], Field(min_length=1), Tag("<list>")], Discriminator(shape_of)]
+Prompts = Annotated[Annotated[str, Tag("<text>")] | Annotated[ListOf[str], Field(min_length=1), Tag("<list>")], Discriminator(shape_of)]
 
 
 class CompletionRequest(CompletionFields):

@@ -164,6 +164,9 @@ class Connection(ReaderWatch, HttpToolsProtocol):
 
         What still comes is read for a while and dropped: a connection that is closed with unread data takes the answer with it.
         """
+        if self._is_answering and not self._has_exchange:  # what follows the request that is being answered is no request
+            self.cycle.keep_alive = False
+            return
         is_answered = self._has_exchange and self.cycle.response_started
         if self._is_refused or is_answered:
             self.transport.abort()

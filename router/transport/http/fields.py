@@ -10,13 +10,24 @@ import json
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from router.errors import MOST_VIOLATIONS, Violation, field_invalid
 from router.model import Priority, Sampling
 
 Body = TypeVar("Body", bound="Fields")
+Item = TypeVar("Item")
 
+
+class _FirstFault(FailFast):
+    __hash__ = object.__hash__  # a union of types must have one
+
+
+ListOf = Annotated[list[Item], _FirstFault()]
+"""A list whose first wrong element is told, and no other: each fault costs a hundred times what a value costs."""
+
+_MOST_FIELDS = 64
 IGNORED = "Accepted and ignored."
 
 
@@ -28,7 +39,11 @@ class Fields(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, value: Any) -> Any:
-        return {name: it for name, it in value.items() if it is not None} if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        if len(value) > _MOST_FIELDS:
+            raise PydanticCustomError("too_many_fields", "has more fields than this router has options")
+        return {name: it for name, it in value.items() if it is not None}
 
 
 def read_fields(kind: type[Body], value: Any) -> Body:
@@ -46,7 +61,7 @@ def shape_of(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<text>"
 
 
-Texts = Annotated[Annotated[str, Tag("<text>")] | Annotated[list[str], Tag("<list>")], Discriminator(shape_of)]
+Texts = Annotated[Annotated[str, Tag("<text>")] | Annotated[ListOf[str], Tag("<list>")], Discriminator(shape_of)]
 """One text or several."""
 
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64), AfterValidator(lambda seed: seed % 2**64)]

@@ -31,6 +31,8 @@ from router.transport.streams import Streams
 from router.transport.writer import CallerLeft
 
 _GOING_AWAY, _FAULTS = 1001, 4000
+_MOST_STRUCTURE = 24 * 1024
+"""Of a message: protobuf reads each value of JSON in Python, and schemas are texts there."""
 _MOST_WORDS = 123
 """Bytes that a closing frame has for its reason."""
 _TOLD = re.compile(r'((?:Failed to parse \w+ field: )*)(?:Message type "[\w.]*?(\w+)" has no field)?')
@@ -112,7 +114,7 @@ def _describe_end(fault: TidegateError) -> tuple[int, str]:
 
 def read_request(text: str) -> ConverseRequest:
     """A text message of the caller. Raises CallerError MESSAGE_UNREADABLE."""
-    value = parse_json(text.encode(), "message")
+    value = parse_json(text.encode(), "message", _MOST_STRUCTURE)
     place = ""
     try:
         if isinstance(value, dict):

@@ -1,7 +1,8 @@
 """JSON read strictly: what Python's parser lets pass and others do not is refused, in words that hold nothing of the text.
 
-Refused are NaN and infinities, numbers too large for a float, names given twice in one object, nesting that exhausts the parser, and text
-that is not UTF-8. Halves of UTF-16 pairs, which clients that cut texts send, become U+FFFD as in every other place of this router.
+Refused are NaN and infinities, numbers too large for a float, names given twice in one object, nesting that exhausts the parser, text that
+is not UTF-8, and more structure than an honest request has: what a text costs is its values, not its bytes. Halves of UTF-16 pairs, which
+clients that cut texts send, become U+FFFD as in every other place of this router.
 """
 
 from __future__ import annotations
@@ -21,8 +22,14 @@ class _Refused(ValueError):
     """Holds words of ours."""
 
 
-def parse_json(data: bytes, name: str = "body") -> Any:
-    """The value of a JSON text. Raises CallerError BODY_UNREADABLE, or by the other name that it goes by."""
+def parse_json(data: bytes, name: str = "body", most_structure: int = 96 * 1024) -> Any:
+    """The value of a JSON text. Raises CallerError BODY_UNREADABLE, or by the other name that it goes by.
+
+    `most_structure`: bytes that it may have outside of its strings, not counting white space, and two for each string.
+    """
+    if len(data) > most_structure and _has_more_structure(data, most_structure):
+        text = f"the {name} holds too many values; at most {most_structure} bytes of it may stand outside of texts"
+        raise protocol_violated(f"{name.upper()}_UNREADABLE", name, text)
     try:
         text = data.decode()
         return _DECODER.decode(_mend(text))
@@ -39,9 +46,17 @@ def parse_json(data: bytes, name: str = "body") -> Any:
     raise protocol_violated(f"{name.upper()}_UNREADABLE", name, f"the {name} {fault}")
 
 
+def _has_more_structure(data: bytes, most: int) -> bool:
+    plain = data.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in data else data
+    if plain.count(b'"') > most:
+        return True
+    outside = b'""'.join(plain.split(b'"')[::2])
+    return len(outside) > most and len(outside.translate(None, b" \t\r\n")) > most
+
+
 def _mend(text: str) -> str:
     """Cheap where there is nothing to mend: few texts hold such an escape at all."""
-    if not _HALF_PAIR.search(text):
+    if r"\u" not in text or not _HALF_PAIR.search(text):
         return text
     return _ESCAPE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
 

@@ -182,6 +182,7 @@ class Answer:
 
     def _take_first(self, turn: AnyTurn) -> None:
         self._route.take_first()
+        self._slot.take_first()
         if not turn.has_tokens:
             self._of_model.first_token.observe(self._clock.seconds())
             self.span.span.add_event("gen_ai.first_token")

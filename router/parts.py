@@ -73,7 +73,7 @@ def build_pool(model: Model, settings: ModelConfig, config: Config, owner: Owner
         clock=time.monotonic,
         slow_start_s=config.routing.slow_start_s,
     )
-    queue = AdmissionQueue(fleet.count_slots, time.monotonic, times, QueueLimits(**dict(config.queue)))
+    queue = AdmissionQueue(fleet.count_slots, time.monotonic, times, QueueLimits(**dict(config.queue), slo_s=settings.slo_ttft_s))
     export_queue(metrics, model.name, queue)
     show, hide = partial(export_worker, metrics), partial(hide_worker, metrics)
     ladder = Ladder(settings.slo_ttft_s)

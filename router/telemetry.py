@@ -52,7 +52,7 @@ class Metrics:
         )
         self.predicted_first_token = Gauge(
             "tidegate_predicted_time_to_first_token_seconds",
-            "Wait and prefill of a turn like those of late, if it came now",
+            "Time to the first token of a turn like those of late, if it came now",
             ["model"],
             registry=registry,
         )

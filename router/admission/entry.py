@@ -30,7 +30,8 @@ class QueueLimits:
     """Bounds of one queue.
 
     At most `length` turns wait, of one tenant at most `tenant_share` of that, none longer than `longest_wait_s`. A standard or batch turn
-    that has waited this many seconds competes with its tenant's interactive turns as if it had just come as one.
+    that has waited this many seconds competes with its tenant's interactive turns as if it had just come as one. No more turns run than
+    have their first tokens within a part of `slo_s`, whatever the workers would take.
     """
 
     length: int = 1024
@@ -38,6 +39,7 @@ class QueueLimits:
     longest_wait_s: float = 120.0
     standard_wait_s: float = 5.0
     batch_wait_s: float = 60.0
+    slo_s: float | None = None
 
     @property
     def tenant_length(self) -> int:
@@ -61,10 +63,12 @@ NO_WAIT = Span(0.0, 0.0, 0.0)
 
 
 class Outlook(NamedTuple):
-    """What a turn would meet if it came now: its wait, `NO_WAIT` when it may begin at once, and the time from there to its first token."""
+    """What a turn would meet if it came now: its wait, `NO_WAIT` when it may begin at once, and then the times to its first token: of its
+    prompt alone, and the delay by what is under way at the worker, `NO_WAIT` when that is nothing."""
 
     wait: Span
     prefill: Span
+    delay: Span = NO_WAIT
 
 
 class Work(NamedTuple):

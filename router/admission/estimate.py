@@ -26,7 +26,6 @@ _PREFILL_PRIOR = (0.02, 0.1, 0.0)
 _STEP_PRIOR = (0.02, 0.02)
 _RATIO_PRIOR = (0.5, 0.8, 1.0, 1.25, 2.0)
 _BATCH_RATE = 0.05
-_USUAL_RATE = 0.05
 _SHORTEST_S = 1e-3
 
 
@@ -50,7 +49,6 @@ class TimeModel:
         self._prefill_ratio = Quantiles(_RATIO_PRIOR)
         self._step = Regression(_STEP_PRIOR, doubt=0.1)
         self._batch = 1.0
-        self._usual_new = self._usual_prompt = 0.0
         self._bars = Bars()
 
     @property
@@ -75,11 +73,6 @@ class TimeModel:
         per_turn, per_k, per_m = self._prefill.weights
         return per_turn, per_k * _K, per_m * _M
 
-    @property
-    def usual_prefill(self) -> Span:
-        """Seconds of prefill of a turn like those of late."""
-        return self.prefill(self._usual_new, self._usual_prompt)
-
     def prefill(self, new_tokens: float, prompt_tokens: float) -> Span:
         """Seconds from a worker's start of a prompt to the first token."""
         expected = self._prefill.predict(_prefill_features(new_tokens, prompt_tokens))
@@ -92,8 +85,6 @@ class TimeModel:
 
     def observe(self, timing: Timing) -> None:
         """Learns from a turn that ended; what the worker did not tell says nothing."""
-        self._usual_new += _USUAL_RATE * (timing.new_tokens - self._usual_new)
-        self._usual_prompt += _USUAL_RATE * (timing.prompt_tokens - self._usual_prompt)
         if timing.prefill_s > 0:
             features = _prefill_features(timing.new_tokens, timing.prompt_tokens)
             self._prefill_ratio.add(timing.prefill_s / max(self._prefill.predict(features), _SHORTEST_S))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
@@ -42,11 +43,16 @@ class _Waiter(NamedTuple):
 class Slot:
     """A turn's right to run on a worker. Called from the frame loop; nothing here waits."""
 
-    __slots__ = ("_bill", "_prompt_tokens")
+    __slots__ = ("_bill", "_on_first", "_prompt_tokens")
 
-    def __init__(self, bill: Bill, prompt_tokens: int) -> None:
+    def __init__(self, bill: Bill, prompt_tokens: int, on_first: Callable[[], None]) -> None:
         self._bill = bill
         self._prompt_tokens = prompt_tokens
+        self._on_first = on_first
+
+    def take_first(self) -> None:
+        """The worker produced its first token."""
+        self._on_first()
 
     def produced(self, tokens: int) -> None:
         """The worker produced this many more tokens."""
@@ -71,7 +77,7 @@ class _Place:
     async def __aenter__(self) -> Slot:
         self._ticket = ticket = await self._queue.enter(self._entry, self._on_queued)
         assert ticket.bill is not None, "a ticket that was let through has a bill"
-        return Slot(ticket.bill, self._entry.prompt_tokens)
+        return Slot(ticket.bill, self._entry.prompt_tokens, partial(self._queue.take_first, ticket))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._ticket is not None, "entered before it is left"
@@ -127,7 +133,7 @@ class AdmissionQueue:
 
     def predict_first_token(self) -> float:
         """Seconds until a turn like those of late would have its first token, if it came now and all that wait went before it."""
-        return self._turnstile.predict_first_token()
+        return self._turnstile.predict_first_token(self._clock())
 
     def view_tenants(self) -> list[TenantView]:
         """The tenants that wait or run, for operators."""
@@ -161,6 +167,12 @@ class AdmissionQueue:
         if ticket.refusal is not None:
             raise ticket.refusal
         return ticket
+
+    def take_first(self, ticket: Ticket) -> None:
+        """A turn has its first token; what it held back may begin. For `Slot`."""
+        now = self._clock()
+        if self._turnstile.take_first(ticket, now):
+            self._grant(now)
 
     def leave(self, ticket: Ticket) -> None:
         """Gives the slot back and lets the next turn through."""

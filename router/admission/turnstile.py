@@ -1,7 +1,8 @@
 """Lets turns through to the workers, one for each slot. Sans-I/O: times come in, tickets come out; queue.py adds the waiting.
 
 A turn comes (`arrive`), waits, and either runs (`grant`) until it ends (`release`), or goes unserved: its caller left (`withdraw`), its
-deadline passed or is out of reach, or it waited too long. Work conserving: after any `grant` either nobody waits or every slot is held.
+deadline passed or is out of reach, or it waited too long. Work conserving: after any `grant` either nobody waits, or every slot is held, or
+the workers have as much under way as the SLO bears: beyond that a turn begins sooner but has its first token no sooner.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from router.admission.bars import Wait
-from router.admission.entry import NO_WAIT, Entry, Outlook, QueueLimits, Span, Work
+from router.admission.entry import NO_WAIT, Entry, Outlook, QueueLimits, Span, Work, measure_work
 from router.admission.estimate import Forecast, TimeModel
 from router.admission.fair import Account, Prices
+from router.admission.first import FirstTokens
 from router.admission.line import Line, Ticket
 from router.admission.refusals import deadline_passed, deadline_unreachable, queue_full, tenant_queue_full, waited_too_long
 from router.errors import TidegateError
 from router.model import Queued
+
+_ENGINE_SHARE = 0.5
+"""Of the SLO, so much may pass at the worker behind others; the rest is for the wait here and the turn's own prompt."""
 
 
 class _Ghost(NamedTuple):
@@ -36,6 +41,7 @@ class Turnstile:
         self._line = Line(limits, prices)
         self._running = Work()
         self._ghost: _Ghost | None = None
+        self._first = FirstTokens()
 
     @property
     def waiting(self) -> int:
@@ -64,10 +70,10 @@ class Turnstile:
 
     def foresee(self, entry: Entry, now: float) -> Outlook:
         """What a turn would meet if it came now. Raises QUEUE_FULL and DEADLINE_UNREACHABLE when it would probably wait in vain."""
-        prefill = self._times.prefill(entry.prompt_tokens - entry.cached_tokens, entry.prompt_tokens)
-        if self._is_free():
+        prefill, delay = self._first.alone(measure_work(entry)), self._delay(now)
+        if self._is_free(now):
             self._ghost = None
-            return Outlook(NO_WAIT, prefill)
+            return Outlook(NO_WAIT, prefill, delay)
         self._check_length(entry)
         wait = self._forecast().wait(self._line.ahead_of_new(entry, now))
         if not self._line and self._ghost is None:
@@ -76,13 +82,13 @@ class Turnstile:
             raise queue_full(wait.span.mid)
         if self._is_hopeless(entry, wait.span, now):
             raise deadline_unreachable(wait.span.mid)
-        return Outlook(wait.span, prefill)
+        return Outlook(wait.span, prefill, delay)
 
     def arrive(self, entry: Entry, now: float) -> Ticket:
         """Lets a turn through when a slot is free, else takes it into the queue. Raises QUEUE_FULL."""
-        if self._is_free():
+        if self._is_free(now):
             ticket = self._line.pass_by(entry, now)
-            self._running = self._running.plus(ticket.work)
+            self._run(ticket, now)
             return ticket
         self._check_length(entry)
         ticket = self._line.join(entry, now)
@@ -93,10 +99,9 @@ class Turnstile:
     def grant(self, now: float) -> list[Ticket]:
         """Those whose wait ends now: with a bill they run, with a refusal they are gone."""
         done: list[Ticket] = []
-        slots = self._slots() if self._line else 0
-        while self._line and self._running.turns < slots:
+        while self._line and self._has_room(now):
             ticket = self._line.pop()
-            self._running = self._running.plus(ticket.work)
+            self._run(ticket, now)
             if ticket.deadline_s <= now:
                 self.withdraw(ticket)
                 ticket.refusal = self._judge(ticket, self._forecast().wait(self._line.work), now)
@@ -123,15 +128,19 @@ class Turnstile:
             self._free(ticket)
             self._learn_from_ghost(now)
 
+    def take_first(self, ticket: Ticket, now: float) -> bool:
+        """The turn has its first token. Returns whether that is news, and others may begin."""
+        return self._first.take(ticket, now)
+
     def tell(self, ticket: Ticket) -> Queued:
         """Where a turn that just came waits, and for how long; its prediction is what the time model learns from."""
         ticket.wait = self._forecast().wait(self._line.ahead_of(ticket))
         return _tell(ticket.wait)
 
-    def predict_first_token(self) -> float:
+    def predict_first_token(self, now: float) -> float:
         """Seconds until a turn like those of late would have its first token, if it came now and all that wait went before it."""
-        wait = NO_WAIT if self._is_free() else self._forecast().wait(self._line.work).span
-        return wait.mid + self._times.usual_prefill.mid
+        wait = NO_WAIT if self._is_free(now) else self._forecast().wait(self._line.work).span
+        return wait.mid + self._first.alone(self._first.usual).mid + self._delay(now).mid
 
     def review(self, now: float) -> tuple[list[Ticket], list[tuple[Ticket, Queued]]]:
         """Looks at all that wait, in order of service: whom it refuses because time is over or too short, and what the others are told."""
@@ -152,7 +161,7 @@ class Turnstile:
     def _learn_from_ghost(self, now: float) -> None:
         """A slot has come free: had the ghost waited, it would begin now, unless others wait, who teach more."""
         ghost, self._ghost = self._ghost, None
-        if ghost is not None and self._is_free():
+        if ghost is not None and self._is_free(now):
             self._times.observe_wait(ghost.wait, now - ghost.foreseen_s)
 
     def _check_length(self, entry: Entry) -> None:
@@ -172,15 +181,37 @@ class Turnstile:
     def _is_hopeless(self, entry: Entry, wait: Span, now: float) -> bool:
         return entry.deadline_s is not None and self._times.calibrated and now + wait.low > entry.deadline_s
 
-    def _is_free(self) -> bool:
+    def _is_free(self, now: float) -> bool:
         """Whether a turn that comes now goes at once."""
-        return not self._line and self._running.turns < self._slots()
+        return not self._line and self._has_room(now)
+
+    def _has_room(self, now: float) -> bool:
+        """Whether one turn more may run: a slot is free, and what is under way does not delay it beyond what the SLO bears."""
+        running, slo_s = self._running.turns, self._limits.slo_s
+        if not running or running >= self._slots() or slo_s is None:
+            return running < self._slots()
+        return self._delay(now).high <= _ENGINE_SHARE * slo_s
+
+    def _delay(self, now: float) -> Span:
+        return self._first.delay(now, self._batch_s())
+
+    def _batch_s(self) -> float:
+        """Seconds of a step of the turns that run."""
+        step_s, sequence_s = self._times.step_weights
+        return step_s + self._running.turns * sequence_s if self._running.turns else 0.0
 
     def _forecast(self) -> Forecast:
-        return self._times.forecast(self._running, self._slots())
+        # Under an SLO those that run are as many as it bears, when others wait.
+        slots = self._slots()
+        return self._times.forecast(self._running, slots if self._limits.slo_s is None else min(slots, max(1, self._running.turns)))
+
+    def _run(self, ticket: Ticket, now: float) -> None:
+        self._first.begin(ticket, now, self._batch_s(), self._running.turns)
+        self._running = self._running.plus(ticket.work)
 
     def _free(self, ticket: Ticket) -> None:
         ticket.gone = True
+        self._first.end(ticket)
         self._running = self._running.plus(ticket.work, -1)
         self._line.counters.end(ticket.account)
 

@@ -1,12 +1,13 @@
 """The degradation ladder of a model's pool: what becomes of a turn that would start now. Pure.
 
-    admit       a slot is free
+    admit       a slot is free, and the workers have no more under way than the SLO bears
     wait        visibly, in the queue: the first token will come within the SLO, or nobody smaller may answer
     downgrade   to a smaller model, disclosed: the SLO is out of reach, or nobody would serve the turn here
     refuse      with the time after which to come again
 
 The rungs are tried in this order for each turn by itself, by what the admission queue foresees for it at its own place there: with fair
-queueing the flood of one tenant does not send another's turns down. Long prompts alone degrade nothing: who would begin at once stays.
+queueing the flood of one tenant does not send another's turns down. Long prompts alone degrade nothing: who would begin at once, on workers
+that run nothing else, stays.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Ladder:
 
 
 def measure_level(outlook: Outlook, slo_s: float | None) -> float:
-    """The time to the first token that nine in ten such turns do not exceed, as a share of the SLO; nothing for who need not wait."""
-    if slo_s is None or outlook.wait == NO_WAIT:
+    """The time to the first token that nine in ten such turns do not exceed, as a share of the SLO; nothing for who is alone."""
+    if slo_s is None or outlook.wait == outlook.delay == NO_WAIT:
         return 0.0
-    return (outlook.wait.high + outlook.prefill.high) / slo_s
+    return (outlook.wait.high + outlook.delay.high + outlook.prefill.high) / slo_s

@@ -29,6 +29,7 @@ class Outcome:
     arrival: Arrival
     told: Queued | None = None
     begun_s: float | None = None
+    first_s: float | None = None
 
 
 @dataclass
@@ -86,6 +87,8 @@ class Engine:
         tickets = self.let_through + self.turnstile.grant(self.now)
         self.let_through.clear()
         for ticket in tickets:
+            if ticket.refusal is not None:
+                continue
             outcome = self.outcomes[ticket]
             outcome.begun_s = self.now
             prefill_s = 0.002 + self.prefill_s * ticket.work.new_tokens
@@ -98,6 +101,8 @@ class Engine:
         self.now += stall_s + self.step_s + self.sequence_s * len(self.batch)
         for running in self.batch:
             running.produced += 1
+            if self.turnstile.take_first(running.ticket, self.now):
+                self.outcomes[running.ticket].first_s = self.now
             self._serve(running.ticket.entry.tenant, 2)
             assert running.ticket.bill is not None
             running.ticket.bill.add_output(1)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.admission.entry import Entry, QueueLimits, Work
-from router.admission.estimate import TimeModel, Timing
+from router.admission.estimate import TimeModel
 from router.admission.fair import Prices
 from router.admission.line import Ticket
 from router.admission.turnstile import Turnstile
@@ -54,13 +54,15 @@ def test_a_turn_waits_when_all_slots_are_held() -> None:
 def test_a_first_token_is_predicted_from_the_queue_and_the_turns_of_late() -> None:
     """With a free slot it is the prefill of such a turn; behind others, whoever's, their work comes on top."""
     desk = Desk(slots=1)
-    for _ in range(200):
-        desk.times.observe(Timing(900, 1000, 50, 0.3, 0.98, 1))
-    assert desk.turnstile.predict_first_token() == pytest.approx(0.3, rel=0.1)
+    for now in range(40):
+        turn = desk.arrive(now=now)
+        desk.turnstile.take_first(turn, now + 0.3)
+        desk.turnstile.release(turn, now + 0.5)
+    assert desk.turnstile.predict_first_token(50.0) == pytest.approx(0.3, rel=0.1)
     predicted = []
     for tenant in "abcd":
-        desk.arrive(tenant)
-        predicted.append(desk.turnstile.predict_first_token())
+        desk.arrive(tenant, now=50.0)
+        predicted.append(desk.turnstile.predict_first_token(50.0))
     assert 0.3 < predicted[0] < predicted[1] < predicted[2] < predicted[3]
     assert desk.turnstile.waiting_work == Work(3, 30, 300, 30)
 

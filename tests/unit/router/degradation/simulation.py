@@ -78,7 +78,7 @@ class Simulation:
         self.degraded: list[tuple[float, bool]] = []
         self._dice = random.Random(seed)
         self._tickets: dict[Ticket, Fate] = {}
-        self._ends: list[tuple[float, int, Pool, Ticket, Timing]] = []
+        self._ends: list[tuple[float, int, Pool, Ticket, Timing | None]] = []
         self._number = 0
 
     def play(self, arrivals: Sequence[Arrival]) -> list[Fate]:
@@ -123,16 +123,24 @@ class Simulation:
         decode_s = tokens * pool.step_s
         self._tickets[ticket].first_token_s = now + prefill_s
         pool.busy_s += prefill_s + decode_s
-        self._number += 1
+        self._put(now + prefill_s, pool, ticket, None)
         prompt = ticket.entry.prompt_tokens
         timing = Timing(prompt, prompt, tokens + 1, prefill_s, decode_s, pool.turnstile.running)
-        heapq.heappush(self._ends, (now + prefill_s + decode_s, self._number, pool, ticket, timing))
+        self._put(now + prefill_s + decode_s, pool, ticket, timing)
+
+    def _put(self, at: float, pool: Pool, ticket: Ticket, timing: Timing | None) -> None:
+        """A turn's first token, or with a timing its end."""
+        self._number += 1
+        heapq.heappush(self._ends, (at, self._number, pool, ticket, timing))
 
     def _run_until(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
             at, _, pool, ticket, timing = heapq.heappop(self._ends)
-            pool.times.observe(timing)
-            pool.turnstile.release(ticket, at)
+            if timing is None:
+                pool.turnstile.take_first(ticket, at)
+            else:
+                pool.times.observe(timing)
+                pool.turnstile.release(ticket, at)
             for granted in pool.turnstile.grant(at):
                 self._begin(pool, granted, at)
 

@@ -240,7 +240,7 @@ COUNTS: dict[str, tuple[Any, str]] = {
     "stops": ({"stop": ["a"] * 10_000}, "stop"),
     "a long stop": ({"stop": "a" * 10_000}, "stop[0]"),
     "biases": ({"logit_bias": {str(at): 1 for at in range(10_000)}}, "logit_bias"),
-    "messages": ({"messages": [{"role": "user", "content": "a"}] * 10_000}, "messages"),
+    "messages": ({"messages": [{"role": "user", "content": "a"}] * 5_000}, "messages"),
     "tools": ({"tools": [{"type": "function", "function": {"name": f"t{at}"}} for at in range(2000)]}, "tools"),
     "negative": ({"max_tokens": -1}, "max_tokens"),
     "seed": ({"seed": 2**64}, "seed"),

@@ -48,6 +48,7 @@ from router.transport.http.door import HttpDoor
 from router.transport.identity import Gate
 from router.transport.kserve.service import SERVICE as KSERVE
 from router.transport.kserve.service import KServeService
+from router.transport.reflected import reflection_v1
 from router.transport.requests import ReadingInterceptor
 from router.transport.status import StatusInterceptor
 from router.transport.streams import Streams
@@ -212,6 +213,7 @@ class App:
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         admin_service_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, server)
         reflection.enable_server_reflection(REFLECTED, server)
+        server.add_generic_rpc_handlers((reflection_v1(REFLECTED),))
         return server, self._bind(server)
 
     def _bind(self, server: grpc.aio.Server) -> int:

@@ -164,6 +164,8 @@ class Http(Section):
     max_choices: Count = 16  # of one request: `n` times prompts
     metrics: bool = False
     """Shows /metrics to whoever reaches this door, too; on loopback it always does. `telemetry.metrics_listen` is a port of its own."""
+    unknown_options: Literal["refuse", "ignore"] = "refuse"
+    """What becomes of options of a request that this router does not have; a header of the answer tells those that were ignored."""
     allowed_origins: tuple[str, ...] = ()
     """Web pages from these origins may call, as https://console.example. Empty: none may."""
 

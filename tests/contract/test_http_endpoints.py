@@ -6,7 +6,9 @@ import asyncio
 import json
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from tests.bench.http import CHAT, Response, chat, connect
 from tests.bench.tenants import limit, make_key
@@ -160,3 +162,26 @@ async def test_web_pages_may_call_only_if_allowed(chatml: Path) -> None:
         assert (answer.headers["access-control-allow-origin"], answer.headers["access-control-expose-headers"]) == (ORIGIN, "*")
         other = await caller.ask(value=chat("hi"), origin="https://evil.example")
         assert "access-control-allow-origin" not in other.headers
+
+
+@pytest.mark.parametrize(("unknown", "status", "told"), [("refuse", 400, None), ("ignore", 200, "a.b, logit_processor")])
+async def test_unknown_options_are_refused_or_told_to_be_ignored(chatml: Path, unknown: str, status: int, told: str | None) -> None:
+    """By name, in the answer's header, whole or streamed."""
+    async with run_bench(chatml, Worker(chatml), http={"unknown_options": unknown}) as router, connect(router.http) as caller:
+        for more in ({}, {"stream": True}):
+            response = await caller.ask(value=chat("hi") | {"logit_processor": 1, "a.b": 2} | more)
+            assert (response.status, response.headers.get("x-tidegate-ignored")) == (status, told)
+        assert "x-tidegate-ignored" not in (await caller.ask(value=chat("hi"))).headers
+
+
+async def test_reflection_is_served_in_both_versions(chatml: Path) -> None:
+    """Newer tools ask for v1 first."""
+    async with run_bench(chatml, Worker(chatml)) as router, grpc.aio.insecure_channel(router.target) as channel:
+        for version in ("v1", "v1alpha"):
+            call = channel.stream_stream(
+                f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+                request_serializer=ServerReflectionRequest.SerializeToString,
+                response_deserializer=ServerReflectionResponse.FromString,
+            )
+            async for answer in call(iter([ServerReflectionRequest(list_services="")])):
+                assert "tidegate.v1.ChatService" in [it.name for it in answer.list_services_response.service]

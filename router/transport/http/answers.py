@@ -12,7 +12,7 @@ from router.transport.http.chat import ChatRequest
 from router.transport.http.chunks import ChunkWriter
 from router.transport.http.completions import CompletionRequest
 from router.transport.http.exchange import Exchange
-from router.transport.http.fields import read_fields
+from router.transport.http.fields import drop_unknown, read_fields
 from router.transport.http.forms import CHAT, COMPLETION, Form, Json
 from router.transport.http.headers import degraded_headers, started_headers
 from router.transport.http.steps import Steps
@@ -41,7 +41,10 @@ class Answers:
         await self._answer(exchange, await self._read(CompletionRequest, exchange), COMPLETION)
 
     async def _read(self, kind: type[Asked], exchange: Exchange) -> Asked:
-        asked = read_fields(kind, parse_json(await exchange.read_body(self._config.limits.max_message_bytes)))
+        value = parse_json(await exchange.read_body(self._config.limits.max_message_bytes))
+        if self._config.http.unknown_options == "ignore" and (ignored := drop_unknown(kind, value)):
+            exchange.tell_ignored(ignored)
+        asked = read_fields(kind, value)
         most = self._config.http.max_choices
         if not 1 <= asked.choices <= most:
             raise field_invalid(Violation("n", f"must ask for 1 to {most} answers, for all prompts together"))

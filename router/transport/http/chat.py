@@ -17,6 +17,7 @@ class TextPart(Fields):
 
     type: Literal["text"]
     text: str
+    cache_control: Any = Field(default=None, description=f"{IGNORED} Prefixes are cached by themselves.")
 
 
 Content = Annotated[Annotated[str, Tag("<text>")] | Annotated[ListOf[TextPart], Tag("<list>")], Discriminator(shape_of)]
@@ -29,6 +30,9 @@ class ChatMessage(Fields):
     content: Content | None = None
     refusal: str = Field(default="", description="Stands for the content of an assistant's message that has none.")
     name: str = Field(default="", description=IGNORED)
+    reasoning_content: str = Field(default="", description=f"{IGNORED} Clients keep there what a model thought.")
+    provider_specific_fields: Any = Field(default=None, description=f"{IGNORED} LiteLLM keeps there what it does not know.")
+    cache_control: Any = Field(default=None, description=f"{IGNORED} Prefixes are cached by themselves.")
     annotations: ListOf[Any] = Field(default_factory=list, description=IGNORED)
     parsed: Any = Field(default=None, description=f"{IGNORED} OpenAI's clients keep there what they read from the content.")
     tool_calls: ListOf[CallFields] = Field(default_factory=list)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -17,6 +19,7 @@ from router.transport.requests import REQUEST_ID, describe_call
 from router.transport.writer import CallerLeft
 
 JSON = b"application/json"
+_SHOWN, _MOST_SHOWN = re.compile(r"[A-Za-z0-9_.-]{1,64}"), 16
 _UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 """For proxies: pass each piece on as it comes."""
 
@@ -51,6 +54,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._started = False
+        self._own: Headers = []
         self._knows_chunks = scope["http_version"] != "1.0"
 
     async def read_body(self, most: int) -> bytes:
@@ -83,6 +87,11 @@ class Exchange:
         """Sends a value as JSON."""
         await self.answer(json.dumps(value).encode(), status=status, headers=headers)
 
+    def tell_ignored(self, names: Sequence[str]) -> None:
+        """Has the response say in a header which options of the request have no effect."""
+        shown = [name for name in names if _SHOWN.fullmatch(name)][:_MOST_SHOWN]
+        self._own.append((b"x-tidegate-ignored", ", ".join(shown).encode()))
+
     async def refuse(self, error: TidegateError, headers: Headers | None = None) -> None:
         """Sends an error; when the response has begun that is too late, and its body stays visibly cut."""
         if not self._started:
@@ -107,7 +116,7 @@ class Exchange:
 
     async def _start(self, status: int, content_type: bytes, headers: Headers) -> None:
         self._started = True
-        own = [(b"content-type", content_type), (REQUEST_ID.encode(), self.call.request_id.encode())]
+        own = [(b"content-type", content_type), (REQUEST_ID.encode(), self.call.request_id.encode()), *self._own]
         await self._send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
 
     def _check_headers(self, most: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.errors import MOST_VIOLATIONS, Violation, field_invalid
 from router.model import Priority, Sampling
@@ -51,9 +51,22 @@ def read_fields(kind: type[Body], value: Any) -> Body:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        faults = _list_faults(error)
     told = faults[:MOST_VIOLATIONS]
     raise field_invalid(*(Violation(_path_of(it["loc"]), _describe(it["type"], it["msg"])) for it in told), more=len(faults) - len(told))
+
+
+def drop_unknown(kind: type[Fields], value: Any) -> list[str]:
+    """Takes the options that the model does not have out of a body's top level; gives their names."""
+    known = {it.alias or name for name, it in kind.model_fields.items()}
+    unknown = sorted(value.keys() - known) if isinstance(value, dict) else []
+    for name in unknown:
+        del value[name]
+    return unknown
+
+
+def _list_faults(error: ValidationError) -> list[ErrorDetails]:
+    return error.errors(include_url=False, include_context=False, include_input=False)
 
 
 def shape_of(value: Any) -> str:
@@ -90,7 +103,7 @@ class CompletionFields(Fields):
     ignore_eos: bool = Field(default=False, description="For load tools: the model may not end an answer before the most tokens.")
     stop: Texts | None = Field(default=None, description="Texts that end the answer and are not part of it.")
     seed: Seed | None = Field(default=None, description="The answer with index i is made with seed + i.")
-    temperature: float | None = Field(default=None, description="0 is greedy. If no sampling option at all is given, greedy too.")
+    temperature: float = Field(default=1.0, description="0 is greedy.")
     top_p: float | None = None
     top_k: TopK | None = Field(default=None, description="0, which may be written as -1: any token.")
     min_p: float | None = None
@@ -102,6 +115,9 @@ class CompletionFields(Fields):
         default="interactive", description="Among the waiting turns of one tenant."
     )
     max_wait_s: float | None = Field(default=None, gt=0, description="Longest time in the queue, in seconds.")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
+        default=None, description=f"{IGNORED} No model here thinks more or less."
+    )
     user: str = Field(default="", description=IGNORED)
     metadata: dict[str, Any] = Field(default_factory=dict, description=IGNORED)
     safety_identifier: str = Field(default="", description=IGNORED)
@@ -125,7 +141,7 @@ class CompletionFields(Fields):
             "model": self.model,
             "max_output_tokens": self.most_tokens,
             "min_output_tokens": self.most_tokens if self.ignore_eos else self.min_tokens,
-            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            "stop": tuple(filter(None, (self.stop,) if isinstance(self.stop, str) else self.stop or ())),
             "priority": Priority(self.priority),
             "max_wait_s": self.max_wait_s,
         }

@@ -25,6 +25,7 @@ class ToolFields(Fields):
 
     type: Literal["function"]
     function: FunctionFields
+    cache_control: Any = Field(default=None, description=f"{IGNORED} Prefixes are cached by themselves.")
 
     def tool(self, path: str) -> Tool:
         """As the pipeline knows it. Raises CallerError FIELD_INVALID with the path that the tool has."""

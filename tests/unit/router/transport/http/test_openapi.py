@@ -33,7 +33,7 @@ def test_what_is_ignored_says_so() -> None:
     """An option without effect is told apart from one that works."""
     options = DOCUMENT["components"]["schemas"]["ChatRequest"]["properties"]
     ignored = {name for name, told in options.items() if "ignored" in told.get("description", "")}
-    assert ignored == {"user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier"}
+    assert ignored == {"user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier", "reasoning_effort"}
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:

@@ -11,10 +11,10 @@ from router.model import Guide, GuideKind, Message, Priority, Role, Sampling, To
 from router.tools import AUTO, Tool, ToolChoice, ToolMode
 from router.transport.http.chat import ChatRequest
 from router.transport.http.completions import CompletionRequest
-from router.transport.http.fields import read_fields
+from router.transport.http.fields import drop_unknown, read_fields
 
 HI = [{"role": "user", "content": "hi"}]
-PLAIN = TurnRequest("", [Message(Role.USER, "hi")])
+PLAIN = TurnRequest("", [Message(Role.USER, "hi")], sampling=Sampling(temperature=1.0))
 
 
 def turns_of(**options: Any) -> list[TurnRequest]:
@@ -72,7 +72,7 @@ def test_options_become_a_turn() -> None:
 
 
 def test_each_answer_has_its_seed() -> None:
-    """One turn for each of the `n` answers; without a seed they are equal."""
+    """One turn for each of the `n` answers; without one, they differ by chance, as OpenAI's default temperature has it."""
     assert [turn.sampling.seed for turn in turns_of(n=3, seed=2**64 - 2)] == [2**64 - 2, 2**64 - 1, 0]
     assert turns_of(n=2) == [PLAIN, PLAIN]
 
@@ -93,9 +93,9 @@ def test_two_names_of_one_limit(given: dict[str, int], most: int) -> None:
     assert turns_of(**given)[0].max_output_tokens == most
 
 
-@pytest.mark.parametrize(("stop", "stops"), [("a", ("a",)), ("", ("",)), ([], ()), (["a", ""], ("a", "")), (None, ())])
+@pytest.mark.parametrize(("stop", "stops"), [("a", ("a",)), ("", ()), ([], ()), (["a", ""], ("a",)), (None, ())])
 def test_shapes_of_stop(stop: Any, stops: tuple[str, ...]) -> None:
-    """A text is a list of one; whether it may be empty is for the check of turns."""
+    """A text is a list of one; an empty one stops nothing."""
     assert turns_of(stop=stop)[0].stop == stops
 
 
@@ -244,7 +244,7 @@ def test_plain_completions() -> None:
         ("b", 5, True),
         ("b", 6, True),
     ]
-    assert read_fields(CompletionRequest, {"prompt": "a"}).turns() == [TurnRequest("", (), text="a")]
+    assert read_fields(CompletionRequest, {"prompt": "a"}).turns() == [TurnRequest("", (), text="a", sampling=Sampling(temperature=1.0))]
 
 
 @pytest.mark.parametrize(
@@ -278,3 +278,21 @@ def test_alternatives_to_a_token_are_not_served(kind: Any, value: Any, field: st
     with pytest.raises(CallerError, match="chosen token only") as caught:
         read_fields(kind, value).turns()
     assert (caught.value.reason, [it.field for it in caught.value.violations]) == ("OPTION_UNSUPPORTED", [field])
+
+
+def test_what_clients_keep_of_an_answer_comes_back() -> None:
+    """LiteLLM's own fields, what a model thought, marks for caches of others: nothing of it concerns the next answer."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    kept = {"reasoning_content": "", "provider_specific_fields": {"refusal": None}, "annotations": [], **mark}
+    assert message_of(role="assistant", content="yes", **kept) == Message(Role.ASSISTANT, "yes")
+    assert message_of(role="user", content=[{"type": "text", "text": "a", **mark}]) == Message(Role.USER, "a")
+    tool = {"type": "function", "function": {"name": "go"}, **mark}
+    assert turns_of(tools=[tool], reasoning_effort="high")[0].tools == (Tool("go"),)
+
+
+def test_unknown_options_are_dropped_by_name() -> None:
+    """At the top of a body alone: a message's fields say what is asked."""
+    body = {"messages": HI, "logit_processor": 1, "a": None, "stop": "x"}
+    assert drop_unknown(ChatRequest, body) == ["a", "logit_processor"]
+    assert body == {"messages": HI, "stop": "x"}
+    assert drop_unknown(ChatRequest, []) == []

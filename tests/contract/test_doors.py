@@ -210,7 +210,7 @@ async def test_every_door_gives_the_same(chatml: Path) -> None:
 
 
 def _settled(request: Request) -> EngineSampling:
-    """Where no temperature is asked for, OpenAI's door has OpenAI's, which is 1, and guided turns that are not greedy get a seed; the others
+    """Where no temperature is asked for, OpenAI's door has OpenAI's, which is 1, and sampled guided turns get a seed; the others
     leave it to the engine."""
     given = request.sampling
     told = given if given.temperature is not None else replace(given, temperature=1.0)

@@ -141,7 +141,7 @@ class CompletionFields(Fields):
             "model": self.model,
             "max_output_tokens": self.most_tokens,
             "min_output_tokens": self.most_tokens if self.ignore_eos else self.min_tokens,
-            "stop": tuple(filter(None, (self.stop,) if isinstance(self.stop, str) else self.stop or ())),
+            "stop": (self.stop,) if self.stop and isinstance(self.stop, str) else tuple(self.stop or ()),
             "priority": Priority(self.priority),
             "max_wait_s": self.max_wait_s,
         }

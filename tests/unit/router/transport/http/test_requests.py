@@ -93,9 +93,9 @@ def test_two_names_of_one_limit(given: dict[str, int], most: int) -> None:
     assert turns_of(**given)[0].max_output_tokens == most
 
 
-@pytest.mark.parametrize(("stop", "stops"), [("a", ("a",)), ("", ()), ([], ()), (["a", ""], ("a",)), (None, ())])
+@pytest.mark.parametrize(("stop", "stops"), [("a", ("a",)), ("", ()), ([], ()), (["a", ""], ("a", "")), (None, ())])
 def test_shapes_of_stop(stop: Any, stops: tuple[str, ...]) -> None:
-    """A text is a list of one; an empty one stops nothing."""
+    """A text is a list of one, and an empty one stops nothing; in a list it is for the check of turns."""
     assert turns_of(stop=stop)[0].stop == stops
 
 

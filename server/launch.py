@@ -1,10 +1,10 @@
 """Start a tritonserver, wait until it serves, and leave nothing behind when it goes: `tidegate serve`.
 
-Theory of operation. Triton and the Python stubs it starts form a process group of their own, begun by
-`die_with_parent.py`, so that a launcher killed with -9 takes Triton along. One task, `_supervise`, lives as long as Triton:
-once Triton has exited it kills what is left of the group and removes its shared memory, which a prefix tells from that of
-other servers. Whoever waits, waits for that task, so an exit code is only seen when everything else is gone. Nothing is
-restarted here.
+Theory of operation. Triton and the Python stubs it starts form a process group of their own, begun by `die_with_parent.py`, so that a
+launcher killed with -9 takes Triton along. One task, `_supervise`, lives as long as Triton: once Triton has exited it kills what is left of
+the group and removes its shared memory, which a prefix tells from that of other servers. Whoever waits, waits for that task, so an exit
+code is only seen when everything else is gone. Nothing is restarted here: when a stub dies Triton is ended, and who supervises this starts
+it anew.
 
 An orderly stop cannot be left to Triton: with a request unfinished after `--exit-timeout-secs` it says that it exits
 immediately, and hangs (2.51). So `stop` kills the group a second later.
@@ -27,17 +27,17 @@ from typing import Self
 
 from tidegate.parser import Parser
 
+from server import exposure
 from server.assets.catalogue import DEFAULT_MODEL
 from server.assets.folder import AssetError
 from server.assets.store import resolve_shown
 from server.build import TEMPLATE, UnknownValue, render_repository
 from server.die_with_parent import bind_to_parent
-from server.exposure import ExposureInvalid, read_tls
-from server.exposure import add_arguments as add_exposure_arguments
 from server.installation import PACKAGE_ROOT, LaunchError, find_installation
 from server.options import PROFILES
 from server.ports import reserve_ports
 from server.settings import name_and_value
+from server.stub_watch import watch_stubs
 from server.triton_log import LogPipe, LogTail, log_line
 from server.triton_options import Endpoints, TritonOptions, build_arguments
 
@@ -82,6 +82,7 @@ class Triton:
         self._stop_timeout_s = stop_timeout_s
         self._tail = LogTail()
         self._exit = asyncio.create_task(self._supervise(log))
+        self._stubs: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, options: TritonOptions, *, on_log: Callable[[str], None] = log_line) -> Self:
@@ -99,6 +100,7 @@ class Triton:
             triton = await cls._spawn(options, endpoints, on_log)
             try:
                 await triton._wait_until_ready(options.ready_timeout_s)
+                triton._stubs = asyncio.create_task(watch_stubs(triton.pid, triton._kill_group))
             except BaseException:
                 await triton.stop()
                 raise
@@ -115,6 +117,7 @@ class Triton:
 
     async def stop(self) -> int:
         """Ask Triton to exit, kill it if it has not within `stop_timeout_s`, and return as `wait` does."""
+        self._stop_watching()  # stubs end before Triton does
         try:
             if self._process.returncode is None:
                 ask_to_exit(self.pid)
@@ -138,13 +141,14 @@ class Triton:
         segments = f"tidegate-{uuid.uuid4().hex[:12]}-"
         arguments = [*installation.arguments, *build_arguments(options, endpoints, segments)]
         environment = {**os.environ, **installation.environment, **options.env}
-        process, log = await spawn_group([str(installation.binary), *arguments], environment)
+        process, log = await spawn_group((str(installation.binary), *arguments), environment)
         return cls(process, log, endpoints, segments=segments, on_log=on_log, stop_timeout_s=options.stop_timeout_s)
 
     async def _supervise(self, log: int) -> int:
         loop = asyncio.get_running_loop()
         transport, pipe = await loop.connect_read_pipe(lambda: LogPipe(self._take_line), os.fdopen(log, "rb"))
         code = await self._process.wait()
+        self._stop_watching()
         self._kill_group()
         await asyncio.wait({pipe.closed}, timeout=LOG_DRAIN_S)
         transport.close()
@@ -168,6 +172,10 @@ class Triton:
             raise TritonFailed("TRITON_NOT_READY", message, self._tail.lines()) from None
         code = self._exit.result()
         raise TritonFailed("TRITON_EXITED", f"Triton exited with code {code}", self._tail.lines(), code)
+
+    def _stop_watching(self) -> None:
+        if self._stubs:
+            self._stubs.cancel()
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
@@ -255,7 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="tidegate-") as run_folder:
             return asyncio.run(serve(_prepare(arguments, Path(run_folder))))
-    except (AssetError, ExposureInvalid, LaunchError, UnknownValue) as error:
+    except (AssetError, exposure.ExposureInvalid, LaunchError, UnknownValue) as error:
         print(f"{error.reason}: {error}", file=sys.stderr)
         return _to_status(error.exit_code or 1) if isinstance(error, TritonFailed) else 1
 
@@ -274,7 +282,7 @@ def _prepare(arguments: argparse.Namespace, run_folder: Path) -> TritonOptions:
         metrics_port=arguments.metrics_port,
         trace_url=arguments.trace_url,
         host=arguments.host,
-        tls=read_tls(arguments),
+        tls=exposure.read_tls(arguments),
     )
 
 
@@ -288,5 +296,5 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace-url", metavar="URL", help="OTLP/HTTP endpoint, such as http://127.0.0.1:4318/v1/traces")
     for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
         parser.add_argument(f"--{name}-port", type=int, default=port, help=f"{port} by default; 0 takes a free one")
-    add_exposure_arguments(parser)
+    exposure.add_arguments(parser)
     return parser.parse_args(argv)

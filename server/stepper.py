@@ -19,34 +19,17 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from server.engine.base import Engine, EngineBroken, Finish, Load, Output, Request, RequestRefused
-from server.lanes import Frame, Lane
+from server.lanes import Lane
 from server.receipts import Receipts
+from server.replies import LaneReply, Reply
 
 HEARTBEAT_S = 1.0
 POLL_S = 0.005
 """How often callers are asked whether they left: a round trip to Triton of about 70 µs each, too much for every step of a fast engine."""
 
 log = logging.getLogger("tidegate.stepper")
-
-
-class LaneReply(Protocol):
-    """Where a lane's frames go."""
-
-    def send_frame(self, frame: Frame) -> None: ...
-    def end(self, error: str | None) -> None: ...
-    def is_cancelled(self) -> bool: ...
-
-
-class Reply(Protocol):
-    """Where a request's outcome goes: its tokens when it has no lane, and its end in any case."""
-
-    def send_output(self, output: Output) -> None: ...
-    def end(self, output: Output) -> None: ...
-    def refuse(self, message: str) -> None: ...
-    def is_cancelled(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +72,40 @@ class Stepper:
 
     def attach(self, lane: str, reply: LaneReply, router: str = "") -> None:
         """Makes a stream a lane of the router with that name."""
-        self._inbox.put(lambda: self._attach(lane, reply, router))
+        self._put(lambda: self._attach(lane, reply, router), reply.end)
 
     def generate(self, request: Request, reply: Reply, address: Address | None) -> None:
         """Starts a generation. `request.number` is replaced by one that is unique for the engine's life."""
-        self._inbox.put(lambda: self._generate(request, reply, address))
+        self._put(lambda: self._generate(request, reply, address), reply.refuse)
 
     def cancel(self, lane: str, requests: Sequence[int]) -> None:
         """Ends requests of a lane without another output."""
-        self._inbox.put(lambda: self._cancel(lane, requests))
+        self._put(lambda: self._cancel(lane, requests))
 
     def acknowledge(self, lane: str, sequence: int) -> None:
         """Tells that a router has read its lane's frames up to `sequence`."""
-        self._inbox.put(lambda: self._acknowledge(lane, sequence))
+        self._put(lambda: self._acknowledge(lane, sequence))
 
     def stop(self) -> None:
         """Ends the loop after the current step; what runs fails."""
         self._inbox.put(self._stop)
 
+    def _put(self, command: Callable[[], None], refuse: Callable[[str], None] = lambda message: None) -> None:
+        """A command that fails is refused, and hurts no other: what is in it comes from the network."""
+
+        def run() -> None:
+            try:
+                command()
+            except Exception:
+                log.exception("a command failed")
+                refuse("lane: the worker failed on this request")
+
+        self._inbox.put(run)
+
     # The loop.
 
     def run(self) -> None:
-        """Runs until stopped."""
+        """Runs until stopped. What it raises is a fault of the loop itself, after which nothing is served: the process must end."""
         while not self._stopped:
             self._take_commands()
             self._step()
@@ -186,9 +181,13 @@ class Stepper:
                 lane.inherit(self._receipts.take(lane.router, time.monotonic()))
 
     def _flush_lanes(self, *, even_if_empty: bool = False) -> None:
-        for lane, reply in self._lanes.values():
-            if frame := lane.take_frame(self._load, even_if_empty=even_if_empty):
-                reply.send_frame(frame)
+        for name, (lane, reply) in list(self._lanes.items()):
+            try:
+                if frame := lane.take_frame(self._load, even_if_empty=even_if_empty):
+                    reply.send_frame(frame)
+            except Exception:
+                log.exception("a frame cannot be sent; its lane ends")
+                self._detach(name)
 
     def _is_beat(self) -> bool:
         now = time.monotonic()

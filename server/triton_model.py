@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,8 @@ from server.spans import EngineSpans, export_to, read_headers
 from server.stepper import Address, Stepper
 from server.triton_metrics import EngineMetrics
 
+log = logging.getLogger("tidegate.model")
+
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 DEFAULT_OUTPUT_TOKENS = 16
 
@@ -54,8 +57,9 @@ _FINISH_REASONS = {
 class TidegateModel:
     """What Triton's Python backend calls: `initialize`, `execute` and `finalize`."""
 
-    def __init__(self, build: Callable[[EngineOptions], Engine] = build_engine) -> None:
+    def __init__(self, build: Callable[[EngineOptions], Engine] = build_engine, end_process: Callable[[int], None] = os._exit) -> None:
         self._build = build
+        self._end_process = end_process
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Loads the engine; Triton reports the model ready when this returns."""
@@ -65,7 +69,7 @@ class TidegateModel:
         self._spans = EngineSpans(export_to(options.otlp_url))
         metrics = EngineMetrics(args["model_name"], args["model_version"], options.max_num_seqs)
         self._stepper = Stepper(lambda: self._build(options), metrics.observe)
-        self._thread = threading.Thread(target=self._stepper.run, name="engine")
+        self._thread = threading.Thread(target=self._run, name="engine")
         self._thread.start()
 
     def execute(self, requests: Sequence[Any]) -> None:
@@ -82,6 +86,13 @@ class TidegateModel:
         self._stepper.stop()
         self._thread.join()
         self._spans.close()
+
+    def _run(self) -> None:
+        try:
+            self._stepper.run()
+        except BaseException:
+            log.critical("the engine's loop has failed; this process ends, for Triton would go on saying READY", exc_info=True)
+            self._end_process(1)
 
     def _take(self, request: Any, sender: Any) -> None:
         parameters = json.loads(request.parameters() or "{}")

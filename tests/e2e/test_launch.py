@@ -20,6 +20,7 @@ import tritonclient.grpc.aio as triton_grpc
 from server.collector import Collector, SpanRecord
 from server.installation import PACKAGE_ROOT
 from server.launch import Triton, TritonFailed
+from server.stub_watch import find_stubs
 from server.triton_options import TritonOptions
 from tests.e2e.scripted import killed_at_end
 
@@ -188,6 +189,18 @@ async def test_an_unfinished_request_does_not_keep_triton(repository: Path) -> N
         assert await triton.stop() == -signal.SIGKILL
     assert await eventually(lambda: not processes_of(triton.pid))
     assert segments(pattern) == []
+
+
+async def test_a_model_whose_process_dies_takes_triton_along(repository: Path) -> None:
+    """Triton would go on saying that it is ready, and answer nothing; what supervises the launcher starts it anew."""
+    triton = await Triton.start(TritonOptions(repository))
+    (stub,) = find_stubs(triton.pid)
+    async with aclosing(stream(triton.endpoints.grpc, 1)) as answers:
+        assert await anext(answers) == "0"
+    os.kill(stub, signal.SIGKILL)
+    async with asyncio.timeout(30.0):
+        assert await triton.wait() == -signal.SIGKILL
+    assert await eventually(lambda: not processes_of(triton.pid))
 
 
 async def test_a_model_that_fails_to_load_is_quoted(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from server.engine.base import EngineBroken, Finish, Load, Output, Request
 from server.engine.scripted import Break, Emit, Script
-from server.lanes import WINDOW
+from server.lanes import WINDOW, Frame
 from server.stepper import Address, Stepper
 from tests.unit.server.stepping import ENDLESS, PATIENCE_S, Answer, FakeLane, FakeReply, Held, StrictEngine, make_stepper, spell, stepping
 
@@ -291,3 +291,34 @@ def test_stopping_ends_everything() -> None:
         assert lane.ended() == "the worker is stopping"
         assert [it.ended().error for it in (reply, alone)] == ["the worker is stopping"] * 2
     assert engine.closed
+
+
+def test_a_command_that_fails_hurts_no_other() -> None:
+    """Whatever is in it: the loop goes on, and who waits is told."""
+    with stepping(make_stepper()) as stepper:
+        lane = attach(stepper)
+        stepper.cancel("a", [[]])  # type: ignore[list-item]  # no number
+        stepper.acknowledge("a", "x")  # type: ignore[arg-type]  # no number either
+        stepper.attach([], wrong := FakeLane())  # type: ignore[arg-type]  # no name
+        stepper.generate(ask(7), reply := FakeReply(), Address([], 1))  # type: ignore[arg-type]  # no name
+        generate(stepper, ask(7, 8), "a", 5)
+        assert lane.answer(5).tokens == [7, 8]
+        assert "the worker failed" in str(wrong.ends.get(timeout=PATIENCE_S))
+        assert "the worker failed" in reply.refused()
+
+
+class Deaf(FakeLane):
+    """Its stream cannot be written to."""
+
+    def send_frame(self, frame: Frame) -> None:
+        raise RuntimeError("no")
+
+
+def test_a_lane_that_takes_no_frame_ends_and_others_go_on() -> None:
+    """Triton may fail to send."""
+    with stepping(make_stepper()) as stepper:
+        stepper.attach("deaf", deaf := Deaf())
+        lane = attach(stepper)
+        generate(stepper, ask(7, 8), "a", 5)
+        assert lane.answer(5).tokens == [7, 8]
+        assert deaf.ends.get(timeout=PATIENCE_S) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import triton_python_backend_utils as pb_utils
 
-from server.engine.base import Finish, Output, Sampling
+from server.engine.base import Finish, Load, Output, Sampling
 from server.engine.scripted import Emit, End, Script
 from server.triton_model import DEFAULT_OUTPUT_TOKENS, TidegateModel, read_request
 from tests.unit.server.stepping import PATIENCE_S, StrictEngine
@@ -258,3 +259,21 @@ def test_every_sampling_input_of_the_configuration_is_read() -> None:
     inputs = template.read_text().split("output [")[0]
     for field in Sampling.__dataclass_fields__:
         assert f'"{field}"' in inputs or f'"runtime_{field}"' in inputs
+
+
+class Overflowing(StrictEngine):
+    """Its load cannot be told, which no part of the loop reckons with."""
+
+    def load(self) -> Load:
+        if threading.current_thread().name == "engine":
+            raise MemoryError
+        return super().load()
+
+
+def test_a_loop_that_fails_ends_the_process() -> None:
+    """Triton would go on saying READY while nobody answers; who watches the process starts the next."""
+    codes: SimpleQueue[int] = SimpleQueue()
+    model = TidegateModel(lambda options: Overflowing(), codes.put)
+    config = {"parameters": {"model_dir": {"string_value": "/models/small"}}}
+    model.initialize({"model_name": "tensorrt_llm", "model_version": "1", "model_config": json.dumps(config)})
+    assert codes.get(timeout=PATIENCE_S) == 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from router.admission.estimate import Timing
 from router.admission.queue import Slot
 from router.errors import TidegateError, answer_diverged, internal
+from router.logs import fields, unlimited
 from router.model import (
     Degraded,
     Failed,
@@ -28,6 +30,8 @@ from router.spending import Charge
 from router.telemetry import Metrics, Stopwatch, TurnSpan, mark_error
 from router.turn import AnyTurn, find_loss
 
+log = logging.getLogger("tidegate.turn")
+
 
 class Answer:
     """Owns what a turn holds from outside, and gives it back in `close`."""
@@ -35,6 +39,7 @@ class Answer:
     __slots__ = (
         "_charge",
         "_clock",
+        "_first_s",
         "_generation",
         "_has_moved",
         "_last_words",
@@ -42,17 +47,24 @@ class Answer:
         "_model",
         "_of_model",
         "_outcome",
+        "_queued_s",
         "_replay",
+        "_request_id",
         "_route",
         "_sink",
         "_slot",
         "_turn",
+        "_worker",
         "last_delta",
         "span",
     )
 
-    def __init__(self, sink: Sink, model: str, metrics: Metrics, span: TurnSpan) -> None:
+    def __init__(self, sink: Sink, model: str, metrics: Metrics, span: TurnSpan, request_id: str) -> None:
         self.span = span
+        self._request_id = request_id
+        self._worker = ""
+        self._queued_s: float | None = None
+        self._first_s: float | None = None
         self.last_delta: WorkerDelta | None = None
         """What the worker said with its last token."""
         self._sink = sink
@@ -91,6 +103,7 @@ class Answer:
     def owe(self, charge: Charge) -> None:
         """From here on the turn is booked."""
         self._charge = charge
+        self._queued_s = -self._clock.seconds()
 
     def wait(self, position: int, eta_s: float, low_s: float, high_s: float) -> None:
         """The turn waits for a worker."""
@@ -100,6 +113,7 @@ class Answer:
         """The turn may run."""
         self._turn = turn
         self._slot = slot
+        self._queued_s = (self._queued_s or 0.0) + self._clock.seconds()
 
     def start(self, started: Started) -> None:
         """A worker is about to take the turn, which costs from here on."""
@@ -110,7 +124,7 @@ class Answer:
     async def generate(self, route: Route, asked: GenerationRequest) -> None:
         """Runs the generation until the turn has ended. Leaving it for any reason ends it in the engine. Raises WorkerError."""
         assert self._charge is not None, "booked before it starts"
-        self._route = route
+        self._route, self._worker = route, route.worker.address
         self._generation = route.worker.submit(asked, self._take_tokens)
         try:
             await self._generation.wait()
@@ -153,6 +167,7 @@ class Answer:
     async def close(self) -> None:
         """Settles, then tells the end: a caller that hears of it may count on it, and on having its quota back."""
         self._book_figures()
+        self._log_end()
         try:
             if self._charge is not None:
                 await self._charge.close(self._outcome, failed=isinstance(self._last_words[-1], Failed))
@@ -184,7 +199,8 @@ class Answer:
         self._route.take_first()
         self._slot.take_first()
         if not turn.has_tokens:
-            self._of_model.first_token.observe(self._clock.seconds())
+            self._first_s = self._clock.seconds()
+            self._of_model.first_token.observe(self._first_s)
             self.span.span.add_event("gen_ai.first_token")
 
     def _compare(self, replay: Replay, delta: WorkerDelta) -> WorkerDelta | None:
@@ -238,3 +254,24 @@ class Answer:
         self._of_model.completion_tokens.inc(usage.completion_tokens)
         self.span.span.set_attribute("gen_ai.usage.input_tokens", usage.prompt_tokens)
         self.span.span.set_attribute("gen_ai.usage.output_tokens", usage.completion_tokens)
+
+    def _log_end(self) -> None:
+        """One line for each turn. What never was booked costs its caller nothing, so of such lines only a few are written."""
+        usage = self._turn.usage if self._turn else Usage(0, 0)
+        told = {
+            "request_id": self._request_id,
+            "tenant": self._charge.tenant if self._charge else "",
+            "model": self._model,
+            "worker": self._worker,
+            "outcome": self._outcome,
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "queue_ms": _to_ms(self._queued_s if self._worker else None),
+            "first_token_ms": _to_ms(self._first_s),
+            "ms": _to_ms(self._clock.seconds()),
+        }
+        log.info("turn ended", extra=unlimited(**told) if self._charge else fields(self._outcome, **told))
+
+
+def _to_ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

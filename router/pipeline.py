@@ -68,7 +68,7 @@ class Pipeline:
             sink([Failed(error)])
             return
         with self._tracing.turn(call.trace_headers, asked.name) as span:
-            answer = Answer(sink, asked.name, self._metrics, span)
+            answer = Answer(sink, asked.name, self._metrics, span, call.request_id)
             try:
                 await self._answer(call, request, asked, answer)
             except TidegateError as error:

@@ -125,6 +125,11 @@ class Charge:
         """How long the answer will probably be."""
         return self._hold.reserved_output_tokens
 
+    @property
+    def tenant(self) -> str:
+        """Whose turn it is."""
+        return self._entry.tenant
+
     def begin(self, slot: Slot) -> None:
         """A worker takes the turn: from here on it costs, even if this router dies."""
         self._slot = slot

@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from router.errors import CallerError, TidegateError, draining, worker_lost
+from router.logs import read_fields
 from router.model import (
     Failed,
     Finished,
@@ -240,3 +241,17 @@ async def test_a_stream_may_ask_which_model_it_gets(bench: Bench) -> None:
     assert bench.pipeline.check_model("") == "test"
     with pytest.raises(CallerError, match="no such model"):
         bench.pipeline.check_model("other")
+
+
+async def test_each_turn_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """With whose it was, where it ran, how it ended and how long it took; what was refused has what is known."""
+    caplog.set_level(logging.INFO, "tidegate.turn")
+    async with bench.running():
+        bench.worker.feed(bench.ids("h"), WorkerFinish.END_ID)
+    bench.worker.up = False
+    await bench.run()
+    first, second = (read_fields(it) for it in caplog.records if it.name == "tidegate.turn")
+    assert (first["request_id"], first["tenant"], first["model"], first["outcome"]) == ("request-1", "acme", "test", "stop")
+    assert (first["worker"], first["completion_tokens"]) == ("10.0.0.1:8001", 1)
+    assert {"queue_ms", "first_token_ms", "ms"} <= first.keys()
+    assert (second["request_id"], second["outcome"], "first_token_ms" in second) == ("request-1", "NO_WORKER", False)

@@ -25,7 +25,7 @@ from router.transport.requests import current_call, current_principal, read_prom
 from router.transport.single import Collector, Relay
 from router.transport.streams import Streams
 from router.transport.turns import drain_turns
-from router.transport.writer import Context, Writer
+from router.transport.writer import Context, Writer, begin_answer
 
 
 class ChatService(ChatServiceServicer):
@@ -39,13 +39,14 @@ class ChatService(ChatServiceServicer):
 
     async def Converse(self, request_iterator: AsyncIterator[ConverseRequest], context: Context) -> None:
         who = current_principal()
-        await self._streams.serve(request_iterator, context.write, current_call(), (who.tenant, who.user))
+        write = await begin_answer(context)
+        await self._streams.serve(request_iterator, write, current_call(), (who.tenant, who.user))
 
     async def Stream(self, request: StreamRequest, context: Context) -> None:
         answer = Relay(Outbox(StreamResponse, current_call().request_id))
         async with self._single_turn(request, answer) as turn:
             turn.add_done_callback(lambda _: answer.outbox.close())
-            await Writer(context.write).send_all(answer.outbox)
+            await Writer(await begin_answer(context)).send_all(answer.outbox)
         answer.raise_failure()
 
     async def Complete(self, request: CompleteRequest, context: Context) -> CompleteResponse:

@@ -28,6 +28,16 @@ class FrameSource(Protocol):
         """The next frame, waiting for one; None when no more come."""
 
 
+async def begin_answer(context: Context) -> Write:
+    """Sends the headers of a stream's answer, and gives what writes its messages.
+
+    Without it grpc.aio sends them with the first message, and when that write is interrupted it sends them again with the status, which
+    C-core refuses: the call would never end, and its caller wait for ever.
+    """
+    await context.send_initial_metadata(())
+    return context.write
+
+
 class Writer:
     """Sends frames, one at a time, from the call's own task."""
 

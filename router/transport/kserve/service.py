@@ -30,7 +30,7 @@ from router.transport.kserve.statistics import Statistics
 from router.transport.kserve.stream import InferStream
 from router.transport.kserve.turns import Turns
 from router.transport.requests import current_call, current_principal, readable
-from router.transport.writer import Context, Writer
+from router.transport.writer import Context, Writer, begin_answer
 
 SERVICE = "inference.GRPCInferenceService"
 EXTENSIONS = ("model_configuration", "statistics")
@@ -100,7 +100,7 @@ class KServeService(GRPCInferenceServiceServicer):  # type: ignore[misc]
     async def ModelStreamInfer(self, request_iterator: AsyncIterator[triton.ModelInferRequest], context: Context) -> None:
         self._turns.require_open()
         stream = InferStream(current_call(), self._turns, self._catalogue, self._limits)
-        writer = self._writers[stream] = Writer(context.write)
+        writer = self._writers[stream] = Writer(await begin_answer(context))
         reader = asyncio.create_task(stream.read(request_iterator))
         self._metrics.streams.inc()
         try:

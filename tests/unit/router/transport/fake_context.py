@@ -28,6 +28,9 @@ class FakeContext:
     def time_remaining(self) -> float | None:
         return None
 
+    async def send_initial_metadata(self, metadata: tuple[tuple[str, str], ...]) -> None:
+        """Headers are not looked at."""
+
     async def write(self, response: Any) -> None:
         self.written.put_nowait(response)
 

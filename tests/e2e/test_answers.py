@@ -50,7 +50,7 @@ async def test_the_model_knows_the_capital_of_france(stack: Stack) -> None:
 async def test_openais_client_gets_the_same_answer(stack: Stack) -> None:
     """Streamed and whole over HTTP, and from another prompt form: a text that is continued without a chat template."""
     question = "What is the capital of France?"
-    anonymous: Any = {"model": "", "extra_headers": {"Authorization": openai.Omit()}}
+    anonymous: Any = {"model": "", "temperature": 0, "extra_headers": {"Authorization": openai.Omit()}}
     async with openai.AsyncOpenAI(base_url=f"http://{stack.http}/v1", api_key="none", max_retries=0) as client:
         asked: Any = anonymous | {"messages": [{"role": "user", "content": question}], "max_tokens": 24}
         stream = await client.chat.completions.create(**asked, stream=True)

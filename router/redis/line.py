@@ -35,7 +35,7 @@ class Asked:
 class Owner(Protocol):
     """Who uses lines."""
 
-    def take(self, asked: Asked, reply: Any) -> None:
+    def take(self, line: Line, asked: Asked, reply: Any) -> None:
         """A reply has come; errors of Redis are ReplyErrors."""
 
     def finish(self, line: Line) -> None:
@@ -86,7 +86,7 @@ class Line(asyncio.Protocol):
         try:
             self._reader.feed(data)
             while (reply := self._reader.gets()) is not _NO_MORE:
-                self._owner.take(self.flying.popleft(), reply)
+                self._owner.take(self, self.flying.popleft(), reply)
         except (HiredisError, IndexError):  # no reply, or one to nothing
             self.close()
         if not self.flying:

@@ -33,6 +33,15 @@ _EARLY_S = 0.001
 log = logging.getLogger("tidegate.redis")
 
 
+_ELSEWHERE = ("READONLY", "MOVED", "ASK", "MASTERDOWN", "CLUSTERDOWN", "LOADING")
+"""How errors begin of a Redis that writes no more, or not yet."""
+
+
+def _is_elsewhere(error: str) -> bool:
+    """Up to Redis 6 an error inside a script is told behind words about the script."""
+    return error.startswith(_ELSEWHERE) or any(f": -{word} " in error for word in _ELSEWHERE)
+
+
 class StoreRefused(StartFailed):
     """The router must not start: it could not share its limits with the others. The message says what to do."""
 
@@ -140,7 +149,7 @@ class Scripts:
             self._fail(self._waiting, type(error).__name__ if error else "TimeoutError")
             self._waiting.clear()
 
-    def take(self, asked: Asked, reply: Any) -> None:
+    def take(self, line: Line, asked: Asked, reply: Any) -> None:
         """From a line, which has a reply."""
         if asked.reply.done():
             return
@@ -152,8 +161,16 @@ class Scripts:
             asked.command = ("EVAL", self._sources[str(asked.command[1])], *asked.command[2:])
             asked.was_sent = False
             self._dispatch(asked)
+        elif _is_elsewhere(str(reply)) and not asked.was_lost:
+            # Redis refused to run it: this is no longer the one that writes. Where the name leads to now is found by a new connection.
+            asked.was_lost = True
+            if line is self._line:
+                self._line = None
+            self._dispatch(asked)
         else:
             self._fail([asked], str(reply).partition(" ")[0])
+            if _is_elsewhere(str(reply)) and line is self._line:
+                self._line = None
 
     def finish(self, line: Line) -> None:
         """From a line on which nothing flies any more."""

@@ -21,6 +21,9 @@ class Received:
     def reply(self, text: bytes) -> None:
         self.writer.write(b"+" + text + b"\r\n")
 
+    def refuse(self, error: bytes) -> None:
+        self.writer.write(b"-" + error + b"\r\n")
+
     def cut(self) -> None:
         """Closes the connection that it came on."""
         self.writer.close()

@@ -143,6 +143,36 @@ async def test_what_is_lost_with_a_connection_is_asked_once_more(fake: FakeRedis
     await scripts.close()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        b"READONLY You can't write against a read only replica.",
+        b"MOVED 1 10.0.0.5:6379",
+        b"MASTERDOWN Link with MASTER is down",
+        b"ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a read only replica.",
+    ],
+    ids=lambda error: error[:8].decode(),
+)
+async def test_a_redis_that_writes_no_more_is_left(fake: FakeRedis, folder: Path, error: bytes) -> None:
+    """After a failover the old connection goes on living: what it refused is asked once more, on a new one, which later scripts use too."""
+    scripts = Scripts(fake.url, folder, deadline_s=PATIENT_S)
+    asked = [append(scripts, value) for value in ("a", "b")]
+    for _ in range(2):
+        (await fake.receive()).refuse(error)
+    for reply in (b"1", b"2"):
+        (await fake.receive()).reply(reply)
+    assert [await it for it in asked] == [[1], [2]]
+    asked = [append(scripts, "c")]
+    (await fake.receive()).reply(b"3")
+    assert (await asked[0], fake.connections) == ([3], 2)
+    asked = [append(scripts, "d")]
+    for _ in range(2):
+        (await fake.receive()).refuse(error)
+    with pytest.raises(RedisAway):
+        await asked[0]
+    await scripts.close()
+
+
 async def test_a_reply_to_nothing_ends_the_connection(fake: FakeRedis, folder: Path) -> None:
     """Or every later one would be taken for that of the script before."""
     scripts = Scripts(fake.url, folder, deadline_s=PATIENT_S)

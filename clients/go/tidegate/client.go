@@ -1,6 +1,7 @@
 package tidegate
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
@@ -17,6 +18,12 @@ import (
 
 // keyVariable is where an API key is looked for in the environment.
 const keyVariable = "TIDEGATE_KEY"
+
+// targetVariable is where a router's address is looked for in the environment, and defaultTarget where `tidegate up` is.
+const (
+	targetVariable = "TIDEGATE_TARGET"
+	defaultTarget  = "127.0.0.1:8500"
+)
 
 // closeGrace is how long something that is given up may take to end in order, before it is cut.
 const closeGrace = time.Second
@@ -41,8 +48,10 @@ type Client struct {
 	streams  sync.WaitGroup
 }
 
-// NewClient makes a client for a router, `host:port`, or whatever else gRPC takes for a target. It does not connect yet.
+// NewClient makes a client for a router, `host:port`, or whatever else gRPC takes for a target; an empty one is that of the environment's
+// TIDEGATE_TARGET, else that of `tidegate up`. It does not connect yet.
 func NewClient(target string, options ...ClientOption) (*Client, error) {
+	target = cmp.Or(target, os.Getenv(targetVariable), defaultTarget)
 	c := &config{}
 	for _, option := range append([]ClientOption{WithKey(os.Getenv(keyVariable))}, options...) {
 		option(c)

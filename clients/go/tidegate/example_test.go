@@ -45,7 +45,7 @@ func answerExamples(turn *testrouter.Turn) {
 }
 
 func Example() {
-	client, err := tidegate.NewClient(os.Getenv("TIDEGATE_TARGET"))
+	client, err := tidegate.NewClient("") // TIDEGATE_TARGET
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,14 +10,17 @@ Leaving a loop over a turn early cancels it; leaving a session or client cancels
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
+import grpc
+
 from tidegate.connection import Connection
 from tidegate.credentials import Tls, Token, choose_credentials
+from tidegate.errors import from_rpc_error
 from tidegate.forms import choose_form
-from tidegate.functions import read_function
+from tidegate.functions import Function, describe_tool, read_function
 from tidegate.messages import read_message
 from tidegate.options import TurnOptions, build_spec, seconds
 from tidegate.retry import Budget
@@ -25,24 +28,28 @@ from tidegate.session import Session
 from tidegate.tool_loop import Asking, ToolLoop
 from tidegate.tracing import trace_headers
 from tidegate.turn import Turn
-from tidegate.v1.chat_service_pb2 import Setup
+from tidegate.v1.chat_service_pb2 import CountTokensRequest, CountTokensResponse, Setup
 from tidegate.v1.chat_service_pb2_grpc import ChatServiceStub
-from tidegate.v1.turn_pb2 import Message, Sampling
+from tidegate.v1.turn_pb2 import Message, Sampling, Tool
+
+TARGET_VARIABLE = "TIDEGATE_TARGET"
+DEFAULT_TARGET = "127.0.0.1:8500"
 
 T = TypeVar("T")
 
 
 class Client:
-    """A connection to a router, `host:port`, that is made when it is needed.
+    """A connection to a router that is made when it is needed.
 
-    `key` is an API key, from the environment's TIDEGATE_KEY when left out; `token` another bearer token, or a function that gives a fresh
+    `target` is its `host:port`, from the environment's TIDEGATE_TARGET when left out, else that of `tidegate up`. `key` is an API key, from
+    TIDEGATE_KEY when left out; `token` another bearer token, or a function that gives a fresh
     one. `tls` is True, or Tls with files. `retries` is how often a turn may be tried again, `resume_for` the seconds that turns outlive a
     lost connection; `headers` are sent with every call. Raises PlaintextRefused for a key that would travel unencrypted to another machine.
     """
 
     def __init__(
         self,
-        target: str,
+        target: str | None = None,
         *,
         key: str | None = None,
         token: Token | None = None,
@@ -52,6 +59,7 @@ class Client:
         resume_for: float = 10.0,
         allow_plaintext: bool = False,
     ) -> None:
+        target = target or os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
         credentials = choose_credentials(target, key=key, token=token, tls=tls, environment=os.environ, allow_plaintext=allow_plaintext)
         self._connection = Connection(target, credentials)
         self._headers = dict(headers or {})
@@ -122,10 +130,29 @@ class Client:
         session, form = self.session(headers=headers), choose_form(into)
 
         def ask(conversation: Sequence[Message], deadline_s: float | None) -> Turn[Any]:
-            return session.ask(build_spec(conversation, options, form.response_format), form, deadline_s)
+            spec = build_spec(conversation, options, form.response_format)
+            options.pop("tool_choice", None)  # a call that is forced is forced once
+            return session.ask(spec, form, deadline_s)
 
         asking = Asking(ask, session.close_soon, options.get("deadline"), max_rounds)
         return ToolLoop(map(read_message, messages), functions, asking)
+
+    async def count_tokens(
+        self,
+        *messages: Message | str,
+        model: str = "",
+        tools: Iterable[Tool | Function] = (),
+        deadline: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> CountTokensResponse:
+        """The tokens of a prompt as the router counts them, and how many the model holds; no model runs. Raises TidegateError."""
+        request = CountTokensRequest(model=model, messages=map(read_message, messages), tools=map(describe_tool, tools))
+        metadata = self._connection.metadata(self._all_headers(headers))
+        try:
+            counted: CountTokensResponse = await self.stub.CountTokens(request, metadata=metadata, timeout=deadline)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        return counted
 
     async def close(self) -> None:
         """Ends everything on this connection."""

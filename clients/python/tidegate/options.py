@@ -10,7 +10,21 @@ from google.protobuf.duration_pb2 import Duration
 
 from tidegate.functions import Function, describe_tool
 from tidegate.messages import read_message
-from tidegate.v1.turn_pb2 import Message, Priority, ResponseFormat, Sampling, Tool, TurnSpec
+from tidegate.v1.turn_pb2 import (
+    TOOL_MODE_AUTO,
+    TOOL_MODE_NONE,
+    TOOL_MODE_REQUIRED,
+    Message,
+    Priority,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolChoice,
+    TurnSpec,
+)
+
+_READ_HERE = ("deadline", "max_wait", "tools", "tool_choice", "response_format")
+_MODES = {"auto": TOOL_MODE_AUTO, "none": TOOL_MODE_NONE, "required": TOOL_MODE_REQUIRED}
 
 
 class TurnOptions(TypedDict, total=False):
@@ -26,6 +40,10 @@ class TurnOptions(TypedDict, total=False):
     """The answer's form, for those that `into` cannot say."""
     tools: Iterable[Tool | Function]
     """Tools that the model may call. `run_tools` carries the calls out."""
+    tool_choice: ToolChoice | str | None
+    """`auto`, `none`, `required`, or the name of the tool that the model must call."""
+    parallel_tool_calls: bool | None
+    """Whether it may call several at once; the router's default is that it may."""
     logprobs: bool
     priority: Priority
     max_wait: float | None
@@ -38,7 +56,8 @@ def build_spec(messages: Iterable[Message | str], options: TurnOptions, form: Re
     """A turn as the router takes it. Raises ValueError for two forms of one answer."""
     if form is not None and options.get("response_format") is not None:
         raise ValueError("`into` says the answer's form; leave out `response_format`")
-    given = {name: value for name, value in options.items() if name not in ("deadline", "max_wait", "tools", "response_format")}
+    given = {name: value for name, value in options.items() if name not in _READ_HERE}
+    choice = options.get("tool_choice")
     max_wait = options.get("max_wait")
     if max_wait is None:
         max_wait = options.get("deadline")
@@ -46,9 +65,16 @@ def build_spec(messages: Iterable[Message | str], options: TurnOptions, form: Re
         messages=map(read_message, messages),
         response_format=form or options.get("response_format"),
         tools=map(describe_tool, options.get("tools", ())),
+        tool_choice=choice if choice is None or isinstance(choice, ToolChoice) else read_choice(choice),
         max_wait=None if max_wait is None else seconds(max_wait),
         **given,  # type: ignore[arg-type]
     )
+
+
+def read_choice(text: str) -> ToolChoice:
+    """Which tool the model is to call, from a word for that or a tool's name."""
+    mode = _MODES.get(text)
+    return ToolChoice(tool=text) if mode is None else ToolChoice(mode=mode)
 
 
 def seconds(value: float) -> Duration:

@@ -19,6 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 from tidegate import client, session, tool_loop, turn
 from tidegate.background import BackgroundLoop
 from tidegate.options import TurnOptions
+from tidegate.v1.chat_service_pb2 import CountTokensResponse
 from tidegate.v1.event_pb2 import Degraded, Event, FinishReason, Started, Usage
 from tidegate.v1.turn_pb2 import Message, ToolCall
 
@@ -202,6 +203,11 @@ class Client:
     def run_tools(self, *messages: Message | str, **options: Any) -> ToolLoop[Any]:
         """Turns in which the model calls `tools`, which are functions with type hints here, until it answers."""
         return ToolLoop(self._loop, self._client.run_tools(*messages, **options))
+
+    @_takes(client.Client.count_tokens)
+    def count_tokens(self, *messages: Message | str, **options: Any) -> CountTokensResponse:
+        """The tokens of a prompt as the router counts them, and how many the model holds; no model runs. Raises TidegateError."""
+        return self._loop.run(self._client.count_tokens(*messages, **options))
 
     def close(self) -> None:
         """Ends everything on this connection, and the background thread."""

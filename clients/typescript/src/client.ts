@@ -33,8 +33,10 @@ export interface SessionOptions extends StreamOptions {
 export interface ChatOptions<T = unknown> extends TurnOptions<T>, StreamOptions {}
 
 const DEFAULT_RESUME_MS = 30_000;
+const TARGET_VARIABLE = "TIDEGATE_TARGET";
+const DEFAULT_TARGET = "127.0.0.1:8500";
 
-/** A connection to a router, `host:port`. */
+/** A connection to a router, `host:port`: when left out, the environment's `TIDEGATE_TARGET`, else that of `tidegate up`. */
 export class Client implements AsyncDisposable {
   readonly #options: ClientOptions;
   readonly #credentials: Credentials;
@@ -43,7 +45,8 @@ export class Client implements AsyncDisposable {
   readonly #sessions = new Set<Session>();
 
   /** Connects with the first call. Throws PlaintextRefused when a key or token would cross a network unencrypted. */
-  constructor(target: string, options: ClientOptions = {}) {
+  constructor(given = "", options: ClientOptions = {}) {
+    const target = given || process.env[TARGET_VARIABLE] || DEFAULT_TARGET;
     this.#options = options;
     this.#credentials = new Credentials(target, options);
     this.#channel = new Channel(target, this.#credentials);

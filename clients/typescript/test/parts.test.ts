@@ -61,6 +61,17 @@ test("the key comes from the environment when none is given", async () => {
   }
 });
 
+test("the target comes from the environment when none is given, else it is that of tidegate up", () => {
+  process.env["TIDEGATE_TARGET"] = "router:1";
+  try {
+    assert.throws(() => new Client("", { key: "k" }), PlaintextRefused);
+    new Client("localhost:1", { key: "k" });
+  } finally {
+    delete process.env["TIDEGATE_TARGET"];
+  }
+  new Client(undefined, { key: "k" });
+});
+
 test("a mailbox gives what it got, then its end; an abort drops what was not read", async () => {
   const ended = new Mailbox<{ n: number }>();
   ended.put({ n: 1 });

@@ -33,7 +33,7 @@ OURS = {
 # The router from top to bottom: a module imports from its own layer and from those below, and only `__main__` imports `app`.
 LAYERS = (
     ("router.__main__",),
-    ("router.app", "router.first_key", "router.parts"),
+    ("router.app", "router.doctor", "router.first_key", "router.parts"),
     ("router.transport",),
     (
         "router.admin",

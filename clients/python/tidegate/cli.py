@@ -17,6 +17,7 @@ WORDS = {
     "admin": "tenants, keys, quotas, prices, usage, audit log of a router",
     "bench": "load tests",
     "chat": "talk with a model",
+    "doctor": "look at all that a router stands on",
     "engine": "render a model repository for a GPU machine",
     "model": "fetch, list and verify models",
     "router": "run the router by a configuration file",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from router.errors import TidegateError
 from router.tokens import TokenDelta
@@ -82,8 +82,7 @@ class Priority(Enum):
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
     """What a caller asks for. Not checked yet; see checks.py. In place of messages there may be a text that is continued as it is, or its
-    token ids: then the answer comes as ids too, and a stop of `stop_ids` is part of the answer that it ends.
-    """
+    token ids: then the answer comes as ids, and a stop of `stop_ids` is part of it. `template_options` are what the template reads."""
 
     model: str
     messages: Sequence[Message]
@@ -101,6 +100,7 @@ class TurnRequest:
     text: str | None = None
     input_ids: Sequence[int] | None = None
     stop_ids: Sequence[Sequence[int]] = ()
+    template_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

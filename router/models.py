@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -37,16 +37,18 @@ class Model:
         """The token ids of a turn's prompt, in whichever form it is given. Raises CallerError FIELD_INVALID."""
         if request.input_ids is not None:
             return self._check_ids(request.input_ids)
-        return await (self.encode(request.messages, offer) if request.text is None else self.encode_text(request.text))
+        if request.text is not None:
+            return await self.encode_text(request.text)
+        return await self.encode(request.messages, offer, request.template_options)
 
-    async def encode(self, messages: Sequence[Message], offer: Offer | None = None) -> list[int]:
+    async def encode(self, messages: Sequence[Message], offer: Offer | None = None, options: Mapping[str, Any] | None = None) -> list[int]:
         """The prompt's token ids. Raises CallerError FIELD_INVALID when the model's chat template takes no such conversation, and
         PROMPT_TOO_LONG. Templates leave out parts of what the model said itself and blanks, so these do not make one too long."""
         self._require_room(sum(len(it.content.strip()) for it in messages if it.content and it.role is not Role.ASSISTANT))
         tools = sum(map(_count_tool_chars, offer.tools)) if offer else 0
         if tools + sum(map(_count_chars, messages)) <= _INLINE_CHARS:
-            return self._encode(messages, offer)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, messages, offer)
+            return self._encode(messages, offer, options)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._encode, messages, offer, options)
 
     async def encode_text(self, text: str) -> list[int]:
         """The token ids of a text that the model continues, without its chat template. Raises CallerError PROMPT_TOO_LONG."""
@@ -96,11 +98,11 @@ class Model:
         except TooManyTokens as error:
             raise self._too_long(error) from None
 
-    def _encode(self, messages: Sequence[Message], offer: Offer | None) -> list[int]:
+    def _encode(self, messages: Sequence[Message], offer: Offer | None, options: Mapping[str, Any] | None) -> list[int]:
         plain = [_as_template_sees(message) for message in messages]
         beginning = self.tokenizer.calls.forced if offer and offer.forced else ""
         try:
-            return self.tokenizer.encode_chat(plain, describe(offer) if offer else None, beginning)
+            return self.tokenizer.encode_chat(plain, describe(offer) if offer else None, beginning, options)
         except TemplateRefused as error:
             raise field_invalid(Violation("messages", f"the model's chat template refuses them: {error}")) from None
         except TooManyTokens as error:

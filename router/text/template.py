@@ -65,10 +65,12 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt of messages that are arranged already. Raises TemplateRefused."""
+        """The prompt of messages that are arranged already; `options` are other names that it may read. Raises TemplateRefused."""
+        own = {"messages": messages, "tools": tools, "add_generation_prompt": add_generation_prompt, **self._tokens}
         try:
-            return self._template.render(messages=messages, tools=tools, add_generation_prompt=add_generation_prompt, **self._tokens)
+            return self._template.render({**(options or {}), **own})
         # The error is cut off from its cause, whose words and frames may hold the prompt.
         except Exception as error:
             raise TemplateRefused(self._sentence_of(error)) from None

@@ -118,16 +118,19 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         beginning: str = "",
+        options: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Ids of the prompt that asks the model for the next assistant message. Raises TemplateRefused, and TooManyTokens.
 
-        `beginning` is how that message begins, in our words: what is a control token in it becomes one.
+        `beginning` is how that message begins, in our words: what is a control token in it becomes one. `options` are the caller's, for
+        templates that read some.
         """
         try:
-            (marked, marked_tools), mark = self._guard.mark(self._template.arrange(messages, tools))
+            given = dict(options or {})
+            (marked, marked_tools, values), mark = self._guard.mark((*self._template.arrange(messages, tools), list(given.values())))
         except RecursionError:
             raise TemplateRefused("the conversation is nested too deeply") from None
-        rendered = self._template.fill(marked, tools=marked_tools)
+        rendered = self._template.fill(marked, tools=marked_tools, options=dict(zip(given, values, strict=True)))
         return self.encode_text(self._guard.seal(rendered + beginning, mark))
 
     def decoder(self, *, continues: bool = False) -> Decoder:

@@ -49,7 +49,7 @@ def leak() -> NoReturn:
 
 
 class LeakyTokenizer(Tokenizer):
-    def encode_chat(self, messages: Sequence[Any], tools: Any = None, beginning: str = "") -> list[int]:
+    def encode_chat(self, messages: Sequence[Any], tools: Any = None, beginning: str = "", options: Any = None) -> list[int]:
         leak()
 
 

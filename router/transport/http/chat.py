@@ -96,6 +96,9 @@ class ChatRequest(CompletionFields):
     tools: ListOf[ToolFields] = Field(default_factory=list, description="Functions that the model may call.")
     tool_choice: Choice = Field(default="auto", description="Whether it calls one, or the one that it must call.")
     parallel_tool_calls: bool = Field(default=True, description="Whether it may call several at once.")
+    chat_template_kwargs: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,63}$")], Any] = Field(
+        default_factory=dict, max_length=16, description="What the model's chat template reads by name, as enable_thinking."
+    )
     modalities: ListOf[Literal["text"]] = Field(default_factory=list, description="Only text is served.")
     service_tier: Literal["auto", "default"] = Field(default="auto", description=f"{IGNORED} See `priority`.")
     store: Literal[False] = Field(default=False, description="Nothing is stored.")
@@ -120,5 +123,6 @@ class ChatRequest(CompletionFields):
         options["logprobs"] = self.logprobs
         options["tools"] = tuple(it.tool(f"tools[{at}]") for at, it in enumerate(self.tools))
         options["tool_choice"] = read_choice(self.tool_choice)
+        options["template_options"] = self.chat_template_kwargs
         options["parallel_tool_calls"] = self.parallel_tool_calls
         return [TurnRequest(**options, sampling=it) for it in self.samplings()]

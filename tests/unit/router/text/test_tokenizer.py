@@ -235,3 +235,13 @@ def test_what_continues_a_text_keeps_its_spaces(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(build_sentencepiece_model(tmp_path))
     ids = tokenizer.encode_text("hi")
     assert (tokenizer.decoder().feed(ids), tokenizer.decoder(continues=True).feed(ids)) == ("hi", " hi")
+
+
+def test_a_template_reads_what_the_caller_tells_it(tmp_path: Path) -> None:
+    """By name, and no control token comes of it, nor can it take the place of what the template is given by us."""
+    template = "{{ mood }}{% for it in messages %}{{ it.content }}{% endfor %}"
+    tokenizer = Tokenizer.load(build_odd_model(tmp_path, template))
+    plain = tokenizer.encode_chat(converse("x"))
+    assert tokenizer.encode_chat(converse("x"), options={"mood": "ol"}) == [*tokenizer.encode_text("ol"), *plain]
+    assert tokenizer.encode_chat(converse("x"), options={"messages": [], "tools": 1, "eos_token": "x"}) == plain
+    assert not tokenizer.control_ids.intersection(tokenizer.encode_chat(converse("x"), options={"mood": "<|end|>"}))

@@ -296,3 +296,9 @@ def test_unknown_options_are_dropped_by_name() -> None:
     assert drop_unknown(ChatRequest, body) == ["a", "logit_processor"]
     assert body == {"messages": HI, "stop": "x"}
     assert drop_unknown(ChatRequest, []) == []
+
+
+def test_options_of_the_template_become_the_turns() -> None:
+    """Names that a template could not read are refused."""
+    assert turns_of(chat_template_kwargs={"enable_thinking": False})[0].template_options == {"enable_thinking": False}
+    assert "chat_template_kwargs" in str(faults_of(ChatRequest, {"messages": HI, "chat_template_kwargs": {"a b": 1}}))

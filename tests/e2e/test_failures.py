@@ -12,6 +12,7 @@ import grpc
 import pytest
 from tidegate import Client, TidegateError, user
 
+from tests.bench.waiting import until
 from tests.e2e.asking import answer, is_serving, read_metrics, resident_kib
 from tests.e2e.scripted import run_scripted
 
@@ -33,10 +34,7 @@ async def test_killing_triton_fails_its_turns_and_the_router_recovers(folder: Pa
         assert refused.value.reason == "NO_WORKER"
         await worker.triton.wait()
         async with worker.again():
-            for _ in range(100):
-                if await is_serving(router.target):
-                    break
-                await asyncio.sleep(0.1)
+            await until(lambda: is_serving(router.target))
             assert len(await answer(router.target, "go", max_tokens=5)) == 5
 
 

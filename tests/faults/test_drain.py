@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -52,35 +51,34 @@ async def run_stopping(worker: Worker, drain_s: float) -> AsyncIterator[Stopping
 async def test_running_turns_finish_within_the_grace(chatml: Path) -> None:
     """Turns that run when the stop begins complete on every kind of call, and the stop waits for them and no longer."""
     worker = Worker(chatml, [Wait(0.2), "ok"])
-    async with run_stopping(worker, drain_s=10.0) as stopping:
+    async with run_stopping(worker, drain_s=600.0) as stopping:
         stub, spec = stopping.client.stub, TurnSpec(messages=[ask()])
         whole, stream = stub.Complete(CompleteRequest(spec=spec)), stub.Stream(StreamRequest(spec=spec))
         async with stopping.client.session() as session:
             turn = await session.start(ask())
             await until(lambda: worker.calls == 3)
-            began, stop = time.monotonic(), stopping.begin_stop()
+            stop = stopping.begin_stop()
             assert await turn.text() == "ok"
             assert session.going_away
         frames = [frame async for frame in stream]
         assert frames[-1].events[-1].finished.finish_reason == FINISH_REASON_STOP
         assert (await whole).text == "ok"
-        await stop
-        assert time.monotonic() - began < 5.0
+        await asyncio.wait_for(stop, 60.0)
 
 
 async def test_turns_over_the_grace_fail_as_draining(chatml: Path) -> None:
-    """What still runs when the grace is over ends with DRAINING, which says to come back, on every kind of call, within a second."""
-    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.005)
+    """What still runs when the grace is over ends with DRAINING, which says to come back, on every kind of call, long before it is done."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.05)
     async with run_stopping(worker, drain_s=0.2) as stopping:
         stub = stopping.client.stub
         start = ConverseRequest(start=StartTurn(turn=1, spec=ENDLESS))
         converse = stub.Converse(iter((ConverseRequest(setup=Setup()), start)))
         calls = [stub.Complete(CompleteRequest(spec=ENDLESS)), stub.Stream(StreamRequest(spec=ENDLESS))]
         await until(lambda: worker.calls == 3)
-        began, stop = time.monotonic(), stopping.begin_stop()
-        events = [event async for frame in converse for event in frame.events]
-        errors = [TidegateError(events[-1].failed.status), *[await failure_of(call) for call in calls]]
-        assert time.monotonic() - began < 1.2
+        stop = stopping.begin_stop()
+        async with asyncio.timeout(60.0):
+            events = [event async for frame in converse for event in frame.events]
+            errors = [TidegateError(events[-1].failed.status), *[await failure_of(call) for call in calls]]
         await stop
     assert {(error.code, error.reason, error.retry_after) for error in errors} == {(grpc.StatusCode.UNAVAILABLE, "DRAINING", 0.5)}
     assert events[-2].HasField("usage")
@@ -115,7 +113,7 @@ async def test_new_turns_fail_while_the_router_drains(chatml: Path) -> None:
 
 async def test_idle_streams_are_told_and_end(chatml: Path) -> None:
     """Streams without a running turn, set up or not, get go_away with the grace, end with OK, and do not hold up the stop."""
-    async with run_stopping(Worker(chatml), drain_s=10.0) as stopping:
+    async with run_stopping(Worker(chatml), drain_s=600.0) as stopping:
         forever = asyncio.Event()
 
         async def silent() -> AsyncIterator[ConverseRequest]:
@@ -124,13 +122,12 @@ async def test_idle_streams_are_told_and_end(chatml: Path) -> None:
 
         call = stopping.client.stub.Converse(silent())
         await call.read()
-        began, stop = time.monotonic(), stopping.begin_stop()
+        stop = stopping.begin_stop()
         frame = await call.read()
-        assert frame.events[0].go_away.grace.ToTimedelta().total_seconds() == 10.0
+        assert frame.events[0].go_away.grace.ToTimedelta().total_seconds() == 600.0
         assert await call.read() is grpc.aio.EOF
         assert await call.code() == grpc.StatusCode.OK
-        await stop
-        assert time.monotonic() - began < 2.0
+        await asyncio.wait_for(stop, 60.0)
         forever.set()
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,10 @@ async def status_of(health: Any, service: str = "") -> int:
 
 
 async def wait_for_status(health: Any, status: int, service: str = "") -> None:
-    deadline = time.monotonic() + 5
-    while await status_of(health, service) != status:
-        assert time.monotonic() < deadline, "the status did not come in time"
-        await asyncio.sleep(0.01)
+    async def has_come() -> bool:
+        return await status_of(health, service) == status
+
+    await until(has_come)
 
 
 async def test_a_router_is_not_ready_before_a_worker_is(chatml: Path) -> None:
@@ -93,7 +92,8 @@ async def test_the_status_follows_the_worker(chatml: Path) -> None:
 async def test_watchers_do_not_hold_up_the_stop(chatml: Path) -> None:
     """With watchers and no turn running a router stops well before its grace ends, and each watcher sees NOT_SERVING and the end."""
     async with Worker(chatml).running() as worker:
-        async with run_router(chatml, worker.address, timeouts={"drain_s": 5.0}) as router:
+        async with AsyncExitStack() as routers:
+            router = await routers.enter_async_context(run_router(chatml, worker.address, timeouts={"drain_s": 600.0}))
             channel = grpc.aio.insecure_channel(router.target)
             health: Any = HealthStub(channel)
             await wait_for_status(health, SERVING)
@@ -101,8 +101,8 @@ async def test_watchers_do_not_hold_up_the_stop(chatml: Path) -> None:
             for watch in watches:
                 await watch.read()
             readers = [asyncio.create_task(rest_of(watch)) for watch in watches]
-            began = time.monotonic()
-        assert time.monotonic() - began < 1.0
+            async with asyncio.timeout(60.0):
+                await routers.aclose()
         told = await asyncio.gather(*readers)
         await channel.close()
     assert told == [[NOT_SERVING], [NOT_SERVING], []]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -28,33 +27,32 @@ START = {"start": {"turn": 1, "spec": {"messages": [{"role": "ROLE_USER", "conte
 async def test_running_answers_finish_within_the_grace(chatml: Path) -> None:
     """Streamed and whole answers that run when the stop begins are complete; then their connections are closed, and the stop ends."""
     worker = Worker(chatml, [Wait(0.2), "ok"])
-    async with run_stopping(worker, drain_s=10.0) as stopping:
+    async with run_stopping(worker, drain_s=600.0) as stopping:
         address = stopping.router.http
         async with connect(address) as streamed, connect(address) as whole, connect(address) as idle:
             await streamed.begin(value=ASK | {"stream": True})
             await whole.begin(value=ASK)
             await until(lambda: worker.calls == 2)
-            began, stop = time.monotonic(), stopping.begin_stop()
+            stop = stopping.begin_stop()
             events, answer = await streamed.finish(), await whole.finish()
             assert (events.text, events.is_done) == ("ok", True)
             assert answer.json["choices"][0]["message"]["content"] == "ok"
-            await stop
-            assert time.monotonic() - began < 5.0
+            await asyncio.wait_for(stop, 60.0)
             assert [await it.reader.read() for it in (streamed, whole, idle)] == [b"", b"", b""]
 
 
 async def test_answers_over_the_grace_fail_as_draining(chatml: Path) -> None:
-    """A stream ends with an error that says so, a whole answer is a 503 with Retry-After, within a second of the grace's end."""
-    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.005)
+    """A stream ends with an error that says so, a whole answer is a 503 with Retry-After, long before it is done."""
+    worker = Worker(chatml, lambda request: ["a"] * request.max_new_tokens, step_s=0.05)
     async with run_stopping(worker, drain_s=0.2) as stopping:
         address = stopping.router.http
         async with connect(address) as streamed, connect(address) as whole:
             await streamed.begin(value=ASK | {"stream": True})
             await whole.begin(value=ASK)
             await until(lambda: worker.calls == 2 and worker.engine.made > 2)
-            began, stop = time.monotonic(), stopping.begin_stop()
-            events, answer = await streamed.finish(), await whole.finish()
-            assert time.monotonic() - began < 1.2
+            stop = stopping.begin_stop()
+            async with asyncio.timeout(60.0):
+                events, answer = await streamed.finish(), await whole.finish()
             await stop
     assert (events.chunks[-1]["error"]["code"], events.is_done, events.is_whole) == ("draining", False, True)
     assert (answer.status, answer.error["code"], answer.headers["retry-after"]) == (503, "draining", "1")

@@ -73,11 +73,11 @@ async def test_a_caller_that_never_reads_loses_its_stream(chatml: Path) -> None:
 async def test_a_worker_that_dies_fails_its_requests_only(chatml: Path) -> None:
     """Behind the tokens that came, as text, and the stream serves again when the worker does."""
     worker = Worker(chatml, lambda it: ["a", Wait(1000)] if it.max_new_tokens == 100 else ["ok"])
+    told: list[Any] = []
 
     async def ask() -> AsyncIterator[dict[str, Any]]:
         yield tokens_request(PROMPT, 100, STREAM)
-        await until(lambda: worker.calls == 1)
-        await asyncio.sleep(0.05)
+        await until(lambda: told)
         await worker.stop()
         await until(lambda: not router.app.health.serves())
         await worker.start()
@@ -85,7 +85,8 @@ async def test_a_worker_that_dies_fails_its_requests_only(chatml: Path) -> None:
         yield tokens_request(PROMPT, 16, STREAM)
 
     async with run_bench(chatml, worker) as router, triton_client(router.target) as client:
-        told = [error or result async for result, error in client.stream_infer(ask())]
+        async for result, error in client.stream_infer(ask()):
+            told.append(error or result)
     assert len(ids_of(told[:1])) == 1
     assert isinstance(told[1], InferenceServerException)
     assert told[1].message() == "WORKER_LOST: the worker was lost; the answer is incomplete"

@@ -18,6 +18,7 @@ from router.quota.memory import MemoryStore
 from router.quota.quota import Ask, QuotaExceeded, StoredQuota
 from router.quota.redis import RedisStore
 from router.redis.scripts import StoreRefused
+from tests.bench.waiting import until
 from tests.unit.router.quota.redis_server import CROWD, HOLDER, RedisServer, RouterProcess
 
 pytestmark = pytest.mark.slow  # real servers, and bounds in real time
@@ -42,17 +43,6 @@ def quota_on(store: RedisStore | FailOpen | FailClosed) -> StoredQuota:
 async def read_used(admin: Redis, name: str) -> int:
     """What the tenant's window holds."""
     return sum(int(amount) for amount in await admin.hvals(f"tidegate:{{quota}}:tenant:acme:{name}"))
-
-
-async def wait_for(condition: Callable[[], object], within_s: float = 5.0) -> None:
-    """Until it holds; it may be a coroutine function's."""
-    deadline = time.monotonic() + within_s
-    while True:
-        result = condition()
-        if await result if asyncio.iscoroutine(result) else result:
-            return
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("limit", ["concurrent_turns", "requests_per_minute", "input_tokens_per_minute"])
@@ -80,7 +70,7 @@ async def test_a_dead_routers_turns_vanish(server: RedisServer, admin: Redis) ->
         assert refused.value.allowance.name == "concurrent_turns"
         assert await read_used(admin, "output_tokens_per_minute") == 60
         dead.kill()
-        await wait_for(lambda: _has(admin, "output_tokens_per_minute", 7))
+        await until(lambda: _has(admin, "output_tokens_per_minute", 7))
         async with await quota_on(alive).reserve([subject], ask("late")):
             pass
         assert await read_used(admin, "output_tokens_per_minute") == 7
@@ -93,7 +83,7 @@ async def test_a_router_that_was_cut_off_still_settles(server: RedisServer, admi
         assert slow.read_line() == "ready"
         slow.send(signal.SIGSTOP)
         async with RedisStore(server.url, lease_s=0.5, deadline_s=PATIENT_S):
-            await wait_for(lambda: _has(admin, "output_tokens_per_minute", 7))
+            await until(lambda: _has(admin, "output_tokens_per_minute", 7))
         slow.send(signal.SIGCONT)
         slow.go_on()
         assert slow.read_line() == "settled"
@@ -136,7 +126,7 @@ async def test_every_key_ends(server: RedisServer, admin: Redis) -> None:
             except Exception:
                 await asyncio.sleep(0.1)
             server.resume()
-        await wait_for(lambda: store.pending == 0)
+        await until(lambda: store.pending == 0)
         keys = [key async for key in admin.scan_iter()]
         assert keys
         assert all([await admin.pttl(key) > 0 for key in keys])
@@ -189,7 +179,7 @@ async def test_a_decision_never_waits(server: RedisServer, fault: Callable[[Redi
         times, granted = await _time_turns(quota_on(FailOpen(store, MemoryStore(), routers=2)), subject, 50)
         assert (_percentile(times, 0.99) < DECISION_S, granted) == (True, 10)
         server.resume() if fault is RedisServer.stall else server.restart()
-        await wait_for(lambda: store.pending == 0)
+        await until(lambda: store.pending == 0)
 
 
 async def test_what_ran_while_redis_stalled_is_charged_once(server: RedisServer, admin: Redis) -> None:
@@ -208,7 +198,7 @@ async def test_what_ran_while_redis_stalled_is_charged_once(server: RedisServer,
                 meanwhile.count(4)
         assert store.pending
         server.resume()
-        await wait_for(lambda: store.pending == 0)
+        await until(lambda: store.pending == 0)
         assert [await read_used(admin, name) for name in ("output_tokens_per_minute", "requests_per_minute")] == [74, 2]
         assert await admin.zcard("tidegate:{quota}:tenant:acme:concurrent_turns") == 0
 
@@ -222,7 +212,7 @@ async def test_a_redis_that_forgot_is_told_what_was_used(server: RedisServer, ad
             hold.count(50)
             assert await hold.extend(20)
             hold.count(11)
-        await wait_for(lambda: store.pending == 0)
+        await until(lambda: store.pending == 0)
         assert await read_used(admin, "output_tokens_per_minute") == 61
 
 
@@ -267,4 +257,4 @@ async def test_a_cancelled_caller_still_settles(server: RedisServer, admin: Redi
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await wait_for(lambda: _has(admin, "output_tokens_per_minute", 3))
+        await until(lambda: _has(admin, "output_tokens_per_minute", 3))

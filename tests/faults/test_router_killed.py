@@ -20,6 +20,7 @@ from tests.bench.tenants import LONG_AGO, SOON
 from tests.bench.waiting import until
 from tests.bench.whole import ask
 from tests.bench.worker import Worker
+from tests.e2e.asking import is_serving
 
 pytestmark = pytest.mark.slow  # real processes
 
@@ -85,7 +86,7 @@ async def test_what_a_killed_router_had_running_is_charged_as_the_engine_made_it
         process = RouterProcess(write_config(tmp_path, chatml, worker.address, dsn))
         while worker.calls < TURNS:
             async with process.running() as (target, router):
-                await asyncio.sleep(0.3)  # until the router has its worker
+                await until(lambda: is_serving(target))
                 asyncio.get_running_loop().call_later(chance.uniform(0.1, 1.0), router.kill)
                 with suppress(TidegateError):  # all may have ended just before
                     await ask_many(target, [chance.randrange(1, 300) for _ in range(40)])
@@ -100,7 +101,8 @@ async def test_what_a_killed_router_had_running_is_charged_as_the_engine_made_it
 
 async def until_settled(dsn: str, worker: Worker) -> None:
     """Waits until the last router has had its receipts; the sum above then says whether it did."""
-    for _ in range(100):
-        if sum(row.completion_tokens for row in await read_entries(dsn)) >= worker.engine.made:
-            return
-        await asyncio.sleep(0.1)
+
+    async def is_settled() -> bool:
+        return sum(row.completion_tokens for row in await read_entries(dsn)) >= worker.engine.made
+
+    await until(is_settled)

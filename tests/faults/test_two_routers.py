@@ -78,9 +78,11 @@ async def test_a_limit_that_is_lowered_holds_at_the_other_too(chatml: Path) -> N
         await refresh(two)
         assert await outcome(two, key) == "ok"
         await limit(one, "acme", requests_per_minute=0)
-        deadline = time.monotonic() + 3.0
-        while await outcome(two, key) == "ok":
-            assert time.monotonic() < deadline
+
+        async def is_refused() -> bool:
+            return await outcome(two, key) != "ok"
+
+        await until(is_refused)
 
 
 def count_ok(outcomes: Sequence[str]) -> int:
@@ -99,9 +101,8 @@ async def test_without_redis_the_policy_decides_and_nothing_hangs(chatml: Path, 
         running = asyncio.create_task(outcome(one, key, 300))
         await until(lambda: worker.calls == 1)
         redis.stall()
-        began = time.monotonic()
-        assert set(await storm((one, two), key, 2)) == expected
-        assert time.monotonic() - began < 10
+        async with asyncio.timeout(60.0):
+            assert set(await storm((one, two), key, 2)) == expected
         assert await running == "ok"
         redis.resume()
         served = [entry for entry in [*await entries(one), *await entries(two)] if entry.finish == "length"]

@@ -112,7 +112,7 @@ async def test_a_cancelled_request_is_cancelled_at_the_server() -> None:
     """Its connection closes, and the server stops making tokens for it."""
     async with run_mock(0.001) as (engine, port), OpenAITarget.open(OpenAIOptions(f"http://127.0.0.1:{port}", "mock")) as target:
         running = asyncio.create_task(target.run(make_request(tokens=100_000), Record(0, "", 0.0)))
-        await asyncio.sleep(0.1)
+        await until(lambda: engine.answers)
         running.cancel()
         await asyncio.wait({running})
         await until(lambda: not engine.answers)

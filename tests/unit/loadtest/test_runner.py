@@ -12,6 +12,7 @@ from loadtest.record import Outcome, Record
 from loadtest.request import Request
 from loadtest.runner import Patience, Runner
 
+from tests.bench.waiting import until
 from tests.unit.loadtest.fakes import ScriptedTarget, make_request
 
 IMPATIENT = Patience(stall_s=0.15, request_s=0.4)
@@ -147,7 +148,7 @@ async def test_an_interrupted_run_leaves_nothing_behind() -> None:
     """Its requests are cancelled at the server."""
     target = ScriptedTarget(lambda request: [9.0])
     playing = asyncio.create_task(Runner(target, Patience()).play_open([make_request()]))
-    await asyncio.sleep(0.05)
+    await until(lambda: target.asked)
     playing.cancel()
     await asyncio.wait({playing})
     assert target.cancelled == 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import tracemalloc
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tidegate.v1.chat_service_pb2 import CancelTurn, ConverseRequest, ConverseResponse, Setup, StartTurn
 from tidegate.v1.event_pb2 import FINISH_REASON_CANCELLED, Event
 from tidegate.v1.turn_pb2 import TurnSpec
@@ -98,9 +100,10 @@ async def refuse_turns(session: Session, first: int, last: int) -> None:
         await session.outbox.take()
 
 
-async def test_a_long_stream_does_not_grow(chatml: Path) -> None:
+async def test_a_long_stream_does_not_grow(chatml: Path, caplog: pytest.LogCaptureFixture) -> None:
     """After hundreds of turns and thousands of other messages on one stream the process holds what it held before."""
     worker = Worker(chatml, step_s=0.0)
+    caplog.set_level(logging.WARNING, "tidegate.turn")  # pytest keeps all lines
 
     async def run(first: int, last: int) -> None:
         await run_turns(call, first, last)
